@@ -1,0 +1,145 @@
+"""Speed of the features, as multiples of one BLAS product on the resulting block.
+
+    python benchmarks/features.py
+
+One band of 20 levels with 500 phases meets 4096 rows on the sphere in R^9, in float32.
+The yardstick is NumPy's F.T @ F (SYRK) on the 4096 x 500 block. Every time is the best
+of several, taken in turns within this one run. Prints also how long complete sets take.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from zonal import ARD, Band, Basis, ContinuousDepth
+from zonal.phases import complete_phases, random_phases
+from zonal.polynomials import (
+    chebyshev_rows,
+    chebyshev_sum,
+    gegenbauer_level,
+    harmonic_count,
+)
+
+ROWS, PHASES, LEVELS, DIMENSION = 4096, 500, 20, 9
+
+
+def timed_in_turns(
+    tasks: dict[str, Callable[[], object]], rounds: int
+) -> dict[str, float]:
+    """Best time of each task over rounds in which all take their turn."""
+    best = dict.fromkeys(tasks, np.inf)
+    for task in tasks.values():
+        jax.block_until_ready(task())
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            begin = time.perf_counter()
+            jax.block_until_ready(task())
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def naive_sum(t, weights):
+    """The recurrence as one would first write it, for automatic differentiation."""
+    before, now = jnp.ones_like(t), t
+    total = weights[0] * before + weights[1] * now
+    for level in range(1, LEVELS - 1):
+        before, now = (
+            now,
+            ((2 * level + DIMENSION - 2) * t * now - level * before)
+            / (level + DIMENSION - 2),
+        )
+        total = total + weights[level + 1] * now
+    return total
+
+
+def speed(rounds: int) -> None:
+    generator = np.random.default_rng(0)
+    block = generator.normal(size=(ROWS, PHASES)).astype(np.float32)
+    s = jnp.asarray(random_phases(ROWS, DIMENSION, seed=1), jnp.float32)
+    v = jnp.asarray(random_phases(PHASES, DIMENSION, seed=2), jnp.float32)
+    weights = ContinuousDepth(1.0, LEVELS - 1).level_weights(DIMENSION)
+    weights = jnp.asarray(weights, jnp.float32)
+    rows = jnp.asarray(chebyshev_rows(LEVELS - 1, DIMENSION), jnp.float32)
+
+    def kernel(s, v, weights):
+        return chebyshev_sum(s @ v.T, weights @ rows)
+
+    @jax.jit
+    def value_and_slope(s, v, weights):
+        t = s @ v.T
+        value, pull = jax.vjp(lambda t: chebyshev_sum(t, weights @ rows), t)
+        return value, pull(jnp.ones_like(t))
+
+    @jax.jit
+    def whole_vjp(s, v, weights, cotangent):
+        return jax.vjp(kernel, s, v, weights)[1](cotangent)
+
+    @jax.jit
+    def naive_vjp(s, v, weights, cotangent):
+        plain = lambda s, v, weights: naive_sum(s @ v.T, weights)  # noqa: E731
+        return jax.vjp(plain, s, v, weights)[1](cotangent)
+
+    value = jax.jit(kernel)
+    table = generator.normal(size=(ROWS, DIMENSION - 1)).astype(np.float32)
+    basis = Basis(
+        ARD.isotropic(DIMENSION - 1),
+        ContinuousDepth(1.0, LEVELS - 1),
+        (Band(0, LEVELS - 1, np.asarray(random_phases(PHASES, DIMENSION, seed=2))),),
+    )
+    frame = basis.whiten()
+    cotangent = jnp.asarray(block)
+    radial = np.zeros(ROWS, np.float32)
+    times = timed_in_turns(
+        {
+            "F.T @ F (NumPy, SYRK)": lambda: block.T @ block,
+            "kernel block: value": lambda: value(s, v, weights),
+            "kernel block: value and derivative": lambda: value_and_slope(
+                s, v, weights
+            ),
+            "kernel block: whole VJP": lambda: whole_vjp(s, v, weights, cotangent),
+            "  the same, plain automatic": lambda: naive_vjp(s, v, weights, cotangent),
+            "whitened features, from rows": lambda: frame.unit_features(table),
+            "whitened features: whole VJP": lambda: frame.pull_rows(
+                table, block, radial
+            ),
+        },
+        rounds,
+    )
+    unit = times["F.T @ F (NumPy, SYRK)"]
+    print(f"{ROWS} rows, {PHASES} phases, {LEVELS} levels, d = {DIMENSION}, float32")
+    for name, seconds in times.items():
+        print(f"  {name:36s} {1e3 * seconds:8.2f} ms {seconds / unit:6.2f} x")
+
+
+def complete_sets(sizes: list[tuple[int, int]]) -> None:
+    """Time and error of complete levels; whitening and features in float64."""
+    print("complete sets: dimension, level, harmonics, seconds, error of P_l")
+    for dimension, level in sizes:
+        begin = time.perf_counter()
+        v = complete_phases(level, dimension)
+        seconds = time.perf_counter() - begin
+        s = random_phases(300, dimension, seed=7)
+
+        def gram(a, b, level=level, dimension=dimension):
+            return gegenbauer_level(np.clip(a @ b.T, -1, 1), level, dimension)
+
+        features = np.linalg.solve(np.linalg.cholesky(gram(v, v)), gram(v, s))
+        error = np.abs(features.T @ features - gram(s, s)).max()
+        count = harmonic_count(level, dimension)
+        print(f"  {dimension:4d} {level:4d} {count:6d} {seconds:8.2f} s {error:10.1e}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=30)
+    rounds = parser.parse_args().rounds
+    speed(rounds)
+    complete_sets([(31, 2), (40, 2), (9, 4), (20, 3), (4, 37), (3, 300), (3, 749)])
+
+
+if __name__ == "__main__":
+    main()

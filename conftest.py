@@ -1,0 +1,26 @@
+"""Strictness for every test: shapes and types checked, no silent promotion."""
+
+import os
+
+import hypothesis
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook("zonal", "beartype.beartype")
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+hypothesis.settings.register_profile("local", deadline=None, max_examples=25)
+hypothesis.settings.register_profile(
+    "ci", parent=hypothesis.settings.get_profile("local"), derandomize=True
+)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture
+def x64():
+    """Float64 inside JAX, for the tests that compare with float64 truth."""
+    with jax.enable_x64(True):
+        yield

@@ -1,0 +1,325 @@
+"""Bands: the frequencies of a kernel, grouped, and the layouts that group them.
+
+A zonal Gaussian process is a sum of independent processes, one a level. A *band* is one
+or more neighbouring levels taken together: it has an energy (its levels' share of the
+variance) and a normalised kernel of its own. Three layouts name three groupings:
+
+- ``harmonics``: complete levels from 0 up, as far as the budget goes (Dutordoir et al.
+  2020); exact up to the last of them, blind above.
+- ``sparse``: one band a level, each with at most so many learned phases (Eleftheriadis
+  et al. 2023).
+- ``banded``: complete low levels, then one band for all the rest. Where ``sparse``
+  spends one feature a level on a phase, this spends one on all levels at once.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from zonal.kernels import Kernel
+from zonal.parameters import UNIT_ROWS, learned
+from zonal.phases import complete_phases
+from zonal.polynomials import (
+    chebyshev_rows,
+    chebyshev_sum,
+    check_levels,
+    harmonic_count,
+)
+
+__all__ = ["Band", "CompleteLevel", "plan_bands"]
+
+# Below this share of the variance a tail is rounding, not signal.
+_NEGLIGIBLE = 1e-10
+
+
+@dataclasses.dataclass(frozen=True)
+class CompleteLevel:
+    """A single level with all its harmonics; nothing to learn."""
+
+    level: int
+
+    @property
+    def name(self) -> str:
+        return f"level_{self.level}"
+
+    @property
+    def first(self) -> int:
+        return self.level
+
+    @property
+    def last(self) -> int:
+        return self.level
+
+    @property
+    def complete(self) -> bool:
+        return True
+
+    def size(self, dimension: int) -> int:
+        return harmonic_count(self.level, dimension)
+
+    def place(self, dimension: int) -> Float[np.ndarray, "phases d"]:
+        return complete_phases(self.level, dimension)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Band:
+    """Levels ``first`` to ``last`` (None: without end) seen through learned phases."""
+
+    first: int
+    last: int | None
+    phases: Float[np.ndarray, "phases d"] = learned(UNIT_ROWS)
+
+    def __post_init__(self) -> None:
+        check_levels([self.first])
+        if self.last is not None and self.last < self.first:
+            raise ValueError(
+                f"a band from level {self.first} to {self.last} is empty; "
+                "its last level must not lie below its first"
+            )
+        norm = np.linalg.norm(self.phases, axis=1)
+        bad = np.flatnonzero(~(np.abs(norm - 1) < 1e-6))
+        if len(bad):
+            raise ValueError(f"phase {bad[0]} of band {self.name} is no unit vector")
+
+    @property
+    def name(self) -> str:
+        return f"level_{self.first}" if self.first == self.last else "tail"
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    def size(self, dimension: int) -> int:
+        return len(self.phases)
+
+    def place(self, dimension: int) -> Float[np.ndarray, "phases d"]:
+        return self.phases
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class LevelSum:
+    """A band's normalised kernel Σ π_l P_l(t), Σ π_l = 1, as a Chebyshev series."""
+
+    coefficients: Float[Array | np.ndarray, " terms"]
+
+    def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
+        return chebyshev_sum(t, self.coefficients)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClosedTail:
+    """All levels of a closed-form kernel but the first few, normalised.
+
+    (κ(t) - Σ_low w_l P_l(t)) / mass.
+    """
+
+    kernel: Kernel = dataclasses.field(metadata={"static": True})
+    low: Float[Array | np.ndarray, " terms"]
+    mass: Float[Array | np.ndarray, ""]
+
+    def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
+        # A closed form is the same in every dimension: d is only asked of series.
+        rest = self.kernel.shape(t, 2) - chebyshev_sum(t, self.low)
+        return rest / self.mass
+
+
+BandKernel = LevelSum | ClosedTail
+
+
+def band_energies(
+    bands: tuple[Band | CompleteLevel, ...], kernel: Kernel, dimension: int
+) -> Float[np.ndarray, " bands"]:
+    """Each band's share of κ(1) = 1."""
+    top = max(band.first if band.last is None else band.last for band in bands)
+    weights = kernel.level_weights(dimension, top)
+    return np.array(
+        [
+            max(0.0, 1.0 - weights[: band.first].sum())
+            if band.last is None
+            else weights[band.first : band.last + 1].sum()
+            for band in bands
+        ]
+    )
+
+
+def band_kernel(
+    band: Band | CompleteLevel, kernel: Kernel, dimension: int
+) -> BandKernel:
+    """The kernel of the band's own levels, scaled to one at t = 1, in float64."""
+    if band.last is None:
+        if kernel.last_level is not None:
+            raise ValueError(
+                f"{type(kernel).__name__} ends at level {kernel.last_level}; "
+                "an endless band needs a closed-form kernel"
+            )
+        if band.first == 0:
+            return ClosedTail(kernel, np.zeros(1), np.asarray(1.0))
+        weights = kernel.level_weights(dimension, band.first - 1)
+        low = weights @ chebyshev_rows(band.first - 1, dimension)
+        return ClosedTail(kernel, low, np.asarray(1.0 - weights.sum()))
+    rows = chebyshev_rows(band.last, dimension)[band.first :]
+    if band.first == band.last:
+        return LevelSum(rows[0])
+    weights = kernel.level_weights(dimension, band.last)[band.first :]
+    return LevelSum(weights @ rows / weights.sum())
+
+
+def pull_band(
+    band: Band | CompleteLevel,
+    kernel: Kernel,
+    dimension: int,
+    coefficients: Float[np.ndarray, " terms"],
+) -> Float[np.ndarray, " levels"]:
+    """A gradient in a band's Chebyshev coefficients, as one in its level weights."""
+    assert band.last is not None, "an endless band has no coefficients to learn"
+    rows = chebyshev_rows(band.last, dimension)[band.first :]
+    weights = kernel.level_weights(dimension, band.last)[band.first :]
+    share = weights / weights.sum()
+    gradient = rows @ coefficients
+    return (gradient - share @ gradient) / weights.sum()
+
+
+def numpy_shape(
+    band_shape: BandKernel,
+) -> Callable[[np.ndarray], np.ndarray]:
+    """A band's kernel as a NumPy function in float64."""
+
+    def shape(t: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            return np.asarray(_jitted_shape(band_shape, jnp.asarray(t)))
+
+    return shape
+
+
+@jax.jit
+def _jitted_shape(band_shape, t):
+    return band_shape(t)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A band to be: its levels, how many phases it gets, whether it is complete."""
+
+    first: int
+    last: int | None
+    size: int
+    complete: bool
+
+
+def plan_bands(
+    layout: str,
+    kernel: Kernel,
+    dimension: int,
+    n_features: int,
+    n_levels: int = 8,
+) -> list[Plan]:
+    """Spend a budget of features on the levels of a kernel.
+
+    Levels without weight (a shallow ReLU network has none at odd levels from 3 up) get
+    no features. ``n_levels`` is for ``sparse``: how many levels share the budget.
+
+    Examples
+    --------
+    >>> from zonal import ContinuousDepth
+    >>> for plan in plan_bands("banded", ContinuousDepth(), 9, 512):
+    ...     print(plan)
+    Plan(first=0, last=0, size=1, complete=True)
+    Plan(first=1, last=1, size=9, complete=True)
+    Plan(first=2, last=20, size=502, complete=False)
+    """
+    if n_features < 1:
+        raise ValueError(
+            f"a budget of {n_features} features cannot hold one level; ask for more"
+        )
+    if layout == "harmonics":
+        return _plan_harmonics(kernel, dimension, n_features)
+    if layout == "sparse":
+        return _plan_sparse(kernel, dimension, n_features, n_levels)
+    if layout == "banded":
+        return _plan_banded(kernel, dimension, n_features)
+    raise ValueError(f"layout is 'harmonics', 'sparse' or 'banded', not {layout!r}")
+
+
+def _complete(level: int, dimension: int) -> Plan:
+    return Plan(level, level, harmonic_count(level, dimension), complete=True)
+
+
+def _present_levels(kernel: Kernel, dimension: int, stop: int) -> list[int]:
+    """The first ``stop`` levels, as far as the kernel has them with weight."""
+    last = stop - 1 if kernel.last_level is None else min(kernel.last_level, stop - 1)
+    weights = kernel.level_weights(dimension, last)
+    return [int(level) for level in np.flatnonzero(weights > 0)]
+
+
+def _affordable(kernel: Kernel, dimension: int, n_features: int) -> list[int]:
+    """The lowest levels whose complete sets fit a budget together."""
+    # Every level costs a feature or more, two or more from level 1 up.
+    levels, spent = [], 0
+    for level in _present_levels(kernel, dimension, n_features // 2 + 2):
+        spent += harmonic_count(level, dimension)
+        if spent > n_features:
+            break
+        levels.append(level)
+    return levels
+
+
+def _plan_harmonics(kernel: Kernel, dimension: int, n_features: int) -> list[Plan]:
+    levels = _affordable(kernel, dimension, n_features)
+    if levels in ([], [0]) and kernel.last_level != 0:
+        raise ValueError(
+            f"{n_features} features hold no complete level above the constant on the "
+            f"sphere in R^{dimension}; ask for {1 + dimension} or more, project the "
+            "columns to fewer, or take the layout 'banded'"
+        )
+    return [_complete(level, dimension) for level in levels]
+
+
+def _plan_sparse(
+    kernel: Kernel, dimension: int, n_features: int, n_levels: int
+) -> list[Plan]:
+    if n_levels < 1:
+        raise ValueError(f"n_levels must be 1 or more, got {n_levels}")
+    # At most every second level is empty, so twice as many always hold n_levels.
+    levels = _present_levels(kernel, dimension, 2 * n_levels + 1)[:n_levels]
+    levels = levels[:n_features]
+    counts = [harmonic_count(level, dimension) for level in levels]
+    most = max(
+        each
+        for each in range(1, n_features + 1)
+        if sum(min(count, each) for count in counts) <= n_features
+    )
+    return [
+        _complete(level, dimension)
+        if count <= most
+        else Plan(level, level, most, complete=False)
+        for level, count in zip(levels, counts, strict=True)
+    ]
+
+
+def _plan_banded(kernel: Kernel, dimension: int, n_features: int) -> list[Plan]:
+    levels = _affordable(kernel, dimension, n_features)
+    if kernel.last_level is None or levels != _present_levels(
+        kernel, dimension, kernel.last_level + 1
+    ):
+        # The constant and the linear level may take half of the budget, levels above
+        # them a tenth: beyond that a phase in the tail is worth more (measured in
+        # benchmarks/uci.py once data is at hand).
+        linear = [level for level in levels if level <= 1]
+        if sum(harmonic_count(level, dimension) for level in linear) > n_features / 2:
+            linear = linear[:1]
+        levels = max(linear, _affordable(kernel, dimension, n_features // 10), key=len)
+    plans = [_complete(level, dimension) for level in levels]
+    left = n_features - sum(plan.size for plan in plans)
+    first = levels[-1] + 1 if levels else 0
+    mass = kernel.tail_mass(dimension, first - 1) if first else 1.0
+    if kernel.last_level is not None and first > kernel.last_level:
+        return plans
+    if left < 1 or mass <= _NEGLIGIBLE:
+        return plans
+    return [*plans, Plan(first, kernel.last_level, left, complete=False)]

@@ -1,0 +1,257 @@
+"""From a row of a table to a point on the sphere.
+
+A row x becomes z = (a⊙x, b), or (Ax, b), and then a direction s = z/|z| and a radius
+r = |z|. Only ratios to the bias matter to the direction, and the overall scale of
+(a, b) only multiplies the kernel's variance. So b is the unit: `scales` are a/b, and
+the radius is divided by √(1 + Σ (a/b)²), its root mean square over standardised
+columns. No direction of the parameters is then idle, and the variance keeps its
+meaning, the prior variance of a typical row.
+
+Data that lives on a sphere already (`UnitVectors`, `LatitudeLongitude`) has nothing to
+learn here.
+"""
+
+import abc
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from zonal.parameters import POSITIVE, REAL, Number, learned
+from zonal.polynomials import AnyArray, check_dimension
+
+__all__ = ["ARD", "LatitudeLongitude", "Projection", "Sphere", "UnitVectors"]
+
+
+class Sphere(abc.ABC):
+    """What every map to the sphere offers."""
+
+    @property
+    @abc.abstractmethod
+    def n_inputs(self) -> int:
+        """Columns of a row."""
+
+    @property
+    @abc.abstractmethod
+    def dimension(self) -> int:
+        """Dimension d of the space that the sphere lives in."""
+
+    @abc.abstractmethod
+    def directions(
+        self, x: Float[Array, "rows inputs"]
+    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
+        """Unit vectors s and radial factors r^p; pure, for use under ``jax.jit``."""
+
+    def check(self, x: np.ndarray) -> None:
+        """Refuse rows that have no place on the sphere, naming the first."""
+        if x.ndim != 2 or x.shape[1] != self.n_inputs:
+            raise ValueError(
+                f"expected rows of {self.n_inputs} columns, got shape {x.shape}"
+            )
+        bad = np.argwhere(~np.isfinite(x))
+        if len(bad):
+            row, column = bad[0]
+            raise ValueError(
+                f"column {column} is not finite in row {row} ({len(bad)} such "
+                "entries); remove or impute them"
+            )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class ARD(Sphere):
+    """One scale a column: z = (scales ⊙ x, 1), automatic relevance determination.
+
+    Parameters
+    ----------
+    scales
+        a/b for each column, positive.
+    radial_order
+        The power p of the radius in the kernel: 0 leaves it out, 1 is the paper's.
+
+    Examples
+    --------
+    >>> sphere = ARD.isotropic(2)
+    >>> sphere.dimension, sphere.relevance
+    (3, array([0.5, 0.5]))
+    """
+
+    scales: Float[AnyArray, " inputs"] = learned(POSITIVE)
+    radial_order: Number = learned(REAL, default=0.0)
+
+    @classmethod
+    def isotropic(cls, n_inputs: int, radial_order: float = 0.0) -> "ARD":
+        """Equal scales: standardised columns together weigh as much as the bias."""
+        if n_inputs < 1:
+            raise ValueError("a table needs at least one column")
+        return cls(np.full(n_inputs, n_inputs**-0.5), radial_order)
+
+    @property
+    def n_inputs(self) -> int:
+        return self.scales.shape[0]
+
+    @property
+    def dimension(self) -> int:
+        return self.n_inputs + 1
+
+    @property
+    def relevance(self) -> Float[np.ndarray, " inputs"]:
+        """Each column's share of the squared radius that the columns make together."""
+        squares = np.asarray(self.scales, np.float64) ** 2
+        return squares / squares.sum()
+
+    def directions(
+        self, x: Float[Array, "rows inputs"]
+    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
+        scales = jnp.asarray(self.scales, x.dtype)
+        return _lift(x * scales[None, :], jnp.sum(scales**2), self.radial_order)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Projection(Sphere):
+    """A learned linear map to fewer columns: z = (Ax, 1).
+
+    Parameters
+    ----------
+    matrix
+        A/b, of shape (size, inputs).
+    radial_order
+        The power p of the radius in the kernel: 0 leaves it out, 1 is the paper's.
+
+    Examples
+    --------
+    >>> Projection.random(n_inputs=90, size=8).dimension
+    9
+    """
+
+    matrix: Float[AnyArray, "size inputs"] = learned(REAL)
+    radial_order: Number = learned(REAL, default=0.0)
+
+    @classmethod
+    def random(
+        cls, n_inputs: int, size: int, radial_order: float = 0.0, seed: int = 0
+    ) -> "Projection":
+        """A random start of orthogonal rows that weigh as much as the bias."""
+        if not 1 <= size <= n_inputs:
+            raise ValueError(
+                f"size must lie between 1 and the {n_inputs} columns, got {size}"
+            )
+        normal = np.random.default_rng(seed).normal(size=(n_inputs, size))
+        return cls(np.linalg.qr(normal)[0].T * size**-0.5, radial_order)
+
+    @property
+    def n_inputs(self) -> int:
+        return self.matrix.shape[1]
+
+    @property
+    def dimension(self) -> int:
+        return self.matrix.shape[0] + 1
+
+    @property
+    def relevance(self) -> Float[np.ndarray, " inputs"]:
+        """Each column's share of the squared entries of the projection."""
+        squares = np.sum(np.asarray(self.matrix, np.float64) ** 2, axis=0)
+        return squares / squares.sum()
+
+    def directions(
+        self, x: Float[Array, "rows inputs"]
+    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
+        matrix = jnp.asarray(self.matrix, x.dtype)
+        return _lift(x @ matrix.T, jnp.sum(matrix**2), self.radial_order)
+
+
+def _lift(z, squares, radial_order):
+    """(z, 1) as a direction and a radius of root mean square one, raised to p."""
+    norm = jnp.sqrt(jnp.sum(z * z, axis=1, keepdims=True) + 1)
+    direction = jnp.concatenate([z, jnp.ones_like(norm)], axis=1) / norm
+    log_radius = jnp.log(norm[:, 0]) - 0.5 * jnp.log1p(squares)
+    return direction, jnp.exp(jnp.asarray(radial_order, z.dtype) * log_radius)
+
+
+class _Native(Sphere):
+    """Data that lives on the sphere: no bias, no radius, nothing to learn."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnitVectors(_Native):
+    """Rows that are unit vectors already."""
+
+    size: int = dataclasses.field(metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        check_dimension(self.size)
+
+    @property
+    def n_inputs(self) -> int:
+        return self.size
+
+    @property
+    def dimension(self) -> int:
+        return self.size
+
+    def directions(
+        self, x: Float[Array, "rows inputs"]
+    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
+        return x, jnp.ones_like(x[:, 0])
+
+    def check(self, x: np.ndarray) -> None:
+        super().check(x)
+        norm = np.linalg.norm(x, axis=1)
+        bad = np.flatnonzero(np.abs(norm - 1) > 1e-4)
+        if len(bad):
+            raise ValueError(
+                f"row {bad[0]} has norm {norm[bad[0]]:.6g}, not 1 ({len(bad)} such "
+                "rows); divide each row by its norm, and remove rows of zero norm"
+            )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class LatitudeLongitude(_Native):
+    """Rows of latitude and longitude in degrees.
+
+    Examples
+    --------
+    >>> pole = jnp.array([[90.0, 0.0]])
+    >>> direction, _ = LatitudeLongitude().directions(pole)
+    >>> [round(float(c), 6) for c in direction[0]]
+    [-0.0, -0.0, 1.0]
+    """
+
+    @property
+    def n_inputs(self) -> int:
+        return 2
+
+    @property
+    def dimension(self) -> int:
+        return 3
+
+    def directions(
+        self, x: Float[Array, "rows inputs"]
+    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
+        latitude, longitude = jnp.deg2rad(x[:, 0]), jnp.deg2rad(x[:, 1])
+        around = jnp.cos(latitude)
+        direction = jnp.stack(
+            [
+                around * jnp.cos(longitude),
+                around * jnp.sin(longitude),
+                jnp.sin(latitude),
+            ],
+            axis=1,
+        )
+        return direction, jnp.ones_like(latitude)
+
+    def check(self, x: np.ndarray) -> None:
+        super().check(x)
+        for column, name, limit in ((0, "latitude", 90), (1, "longitude", 360)):
+            bad = np.flatnonzero(np.abs(x[:, column]) > limit)
+            if len(bad):
+                raise ValueError(
+                    f"{name} in row {bad[0]} is {x[bad[0], column]:.6g} degrees, "
+                    f"beyond ±{limit} ({len(bad)} such rows); the columns are "
+                    "latitude, then longitude"
+                )

@@ -1,0 +1,223 @@
+"""Features, captured variance and gradients against dense algebra."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zonal import (
+    ARD,
+    NTK,
+    ArcCosine,
+    Band,
+    Basis,
+    CompleteLevel,
+    ContinuousDepth,
+    FreeSpectrum,
+    LatitudeLongitude,
+    Projection,
+    UnitVectors,
+)
+from zonal.basis import sphere_points
+from zonal.parameters import free, free_gradient, named, with_free
+from zonal.phases import random_phases
+from zonal.polynomials import gegenbauer
+
+LAYOUTS = ["harmonics", "sparse", "banded"]
+
+
+def table(rows, columns, seed=0):
+    return np.random.default_rng(seed).normal(size=(rows, columns))
+
+
+def dense(kernel, points, bands=None):
+    """κ(s·s') from the kernel's own float64 level weights, or its closed form."""
+    t = np.clip(points @ points.T, -1, 1)
+    dimension = points.shape[1]
+    if kernel.last_level is None:
+        return kernel._value(t)
+    weights = kernel.level_weights(dimension)
+    return gegenbauer(t, kernel.last_level, dimension) @ weights
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 5, 9, 22, 31, 40])
+def test_complete_levels_are_the_kernel(dimension):
+    kernel = ContinuousDepth(0.7, 2 if dimension > 9 else 3)
+    basis = Basis.build(kernel, ARD.isotropic(dimension - 1), 1500, "harmonics")
+    x = table(30, dimension - 1)
+    features = basis.whiten(np.float64).features(x)
+    truth = dense(kernel, sphere_points(basis.sphere, x))
+    assert np.abs(features @ features.T - truth).max() < 1e-9
+    single = basis.whiten().features(x)
+    assert single.dtype == np.float32
+    assert np.abs(single @ single.T - truth).max() < 1e-4
+
+
+@given(
+    recipe=st.one_of(
+        st.tuples(st.just(ArcCosine), st.integers(0, 2), st.integers(1, 3)),
+        st.tuples(st.just(NTK), st.integers(1, 5)),
+        st.tuples(
+            st.just(ContinuousDepth),
+            st.floats(0.1, 4),
+            st.integers(1, 20),
+            st.sampled_from(["energy", "eigenvalue"]),
+        ),
+    ),
+    dimension=st.integers(2, 91),
+    layout=st.sampled_from(LAYOUTS),
+    seed=st.integers(0, 99),
+)
+def test_no_layout_captures_more_than_there_is(recipe, dimension, layout, seed):
+    kernel = recipe[0](*recipe[1:])
+    x = table(25, dimension - 1, seed)
+    sphere = ARD.isotropic(dimension - 1)
+    budget = 100 if layout == "harmonics" else 40
+    basis = Basis.build(kernel, sphere, budget, layout, seed=seed)
+    frame = basis.whiten(np.float64)
+    features = frame.features(x)
+    points = sphere_points(sphere, x)
+    rest = dense(kernel, points) - features @ features.T
+    assert np.all(np.isfinite(features))
+    # The floor is rounding: of the kernel itself, and of a tail's closed form, which
+    # is known to 1e-15 of the whole before it is scaled up.
+    assert np.linalg.eigvalsh(rest).min() > -1e-9
+    captured = frame.captured(x)
+    assert captured.shape == (25, len(basis.bands))
+    assert np.all(captured >= 0)
+    assert captured @ basis.energies == pytest.approx(
+        np.sum(features**2, axis=1), abs=1e-9
+    )
+    assert (captured @ basis.energies).max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ContinuousDepth(1.2, 10),
+        ContinuousDepth(2.5, 8, "eigenvalue"),
+        FreeSpectrum.like(NTK(2), 4, 7),
+        ArcCosine(1, 2),
+        ArcCosine(2),
+        NTK(3),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+@pytest.mark.parametrize(
+    "sphere",
+    [
+        ARD(np.array([0.5, 1.5, 0.8]), 1.0),
+        Projection.random(3, 2, radial_order=0.5),
+        UnitVectors(3),
+    ],
+    ids=lambda sphere: type(sphere).__name__,
+)
+def test_gradients_match_finite_differences(layout, kernel, sphere):
+    x = table(20, 3)
+    if isinstance(sphere, UnitVectors):
+        x /= np.linalg.norm(x, axis=1, keepdims=True)
+    basis = Basis.build(kernel, sphere, 24, layout)
+    cotangent = table(20, basis.n_features, seed=1)
+    gradients = basis.whiten(np.float64).gradient(x, cotangent)
+    assert set(gradients) == set(named(basis))
+    vector = free(basis)
+    pulled = free_gradient(basis, gradients)
+
+    def total(numbers):
+        frame = with_free(basis, numbers).whiten(np.float64)
+        return np.sum(cotangent * frame.features(x))
+
+    directions = table(4, len(vector), seed=2)
+    for direction in directions:
+        step = 1e-6 * direction
+        expected = (total(vector + step) - total(vector - step)) / 2e-6
+        scale = np.linalg.norm(pulled) * np.linalg.norm(direction)
+        assert abs(pulled @ direction - expected) < 1e-6 * scale
+
+
+def test_gradients_in_float32_are_those_of_float64():
+    x = table(200, 4)
+    basis = Basis.build(ContinuousDepth(1.0, 12), ARD.isotropic(4, 1.0), 60, rows=x)
+    cotangent = table(200, basis.n_features, seed=1)
+    double = free_gradient(basis, basis.whiten(np.float64).gradient(x, cotangent))
+    single = basis.whiten().gradient(x, cotangent.astype(np.float32))
+    error = free_gradient(basis, single) - double
+    assert np.linalg.norm(error) < 2e-3 * np.linalg.norm(double)
+
+
+@pytest.mark.parametrize("start", ["greedy", "kmeans", "random"])
+def test_phases_from_rows_capture_the_rows(start):
+    x = table(300, 4)
+    sphere, kernel = ARD.isotropic(4), ContinuousDepth(2.0, 8)
+    basis = Basis.build(kernel, sphere, 100, rows=x, start=start)
+    captured = basis.whiten().captured(x) @ basis.energies
+    assert captured.mean() > 0.9
+
+
+def test_never_more_phases_than_rows():
+    basis = Basis.build(NTK(2), ARD.isotropic(4), 100, rows=table(7, 4))
+    assert basis.bands[-1].size(5) == 7
+
+
+def test_native_sphere():
+    places = np.column_stack([np.linspace(-80, 80, 20), np.linspace(-170, 170, 20)])
+    kernel = ContinuousDepth(1.5, 8)
+    basis = Basis.build(kernel, LatitudeLongitude(), 81)
+    features = basis.whiten(np.float64).features(places)
+    truth = dense(kernel, sphere_points(LatitudeLongitude(), places))
+    assert np.abs(features @ features.T - truth).max() < 1e-9
+
+
+def test_a_level_without_weight_has_silent_features():
+    basis = Basis(ARD.isotropic(2), ArcCosine(1), (CompleteLevel(1), CompleteLevel(3)))
+    x = table(5, 2)
+    frame = basis.whiten(np.float64)
+    features = frame.features(x)
+    assert np.all(features[:, 3:] == 0)
+    gradients = frame.gradient(x, np.ones_like(features))
+    assert all(np.all(np.isfinite(value)) for value in gradients.values())
+
+
+@pytest.mark.parametrize(
+    ("twin", "last"), [(1.0, 12), (-1.0, 3)], ids=["duplicate", "antipodal"]
+)
+def test_coinciding_phases_are_survived_and_said(twin, last):
+    phases = random_phases(6, 4)
+    phases[4] = twin * phases[1]
+    band = Band(3, last, phases)
+    basis = Basis(ARD.isotropic(3), ContinuousDepth(1.0, 12), (band,))
+    with pytest.warns(RuntimeWarning, match=f"phases 1 and 4 of band {band.name}"):
+        frame = basis.whiten()
+    x = table(50, 3)
+    assert np.all(np.isfinite(frame.features(x)))
+    assert frame.captured(x).max() <= 1 + 1e-4
+    gradients = frame.gradient(x, np.ones((50, 6), np.float32))
+    assert all(np.all(np.isfinite(value)) for value in gradients.values())
+
+
+def test_opposite_phases_of_a_mixed_band_are_no_coincidence():
+    phases = random_phases(6, 4)
+    phases[4] = -phases[1]
+    basis = Basis(ARD.isotropic(3), ContinuousDepth(1.0, 12), (Band(2, 12, phases),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        basis.whiten()
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="at least one band"):
+        Basis(ARD.isotropic(2), NTK(1), ())
+    with pytest.raises(ValueError, match="level 2 is in two bands"):
+        Basis(ARD.isotropic(2), NTK(1), (Band(0, None, np.eye(3)), CompleteLevel(2)))
+    with pytest.raises(ValueError, match="ends at level 5; an endless band"):
+        Basis(
+            ARD.isotropic(2), ContinuousDepth(1.0, 5), (Band(0, None, np.eye(3)),)
+        ).whiten()
+    with pytest.raises(ValueError, match="start is 'greedy'"):
+        Basis.build(NTK(1), ARD.isotropic(2), 20, start="best")
+    basis = Basis.build(NTK(1), ARD.isotropic(2), 20)
+    with pytest.raises(ValueError, match="column 1 is not finite in row 2"):
+        basis.whiten().features(np.array([[0, 0], [0, 0], [0, np.inf]], float))
