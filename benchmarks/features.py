@@ -104,7 +104,7 @@ def speed(rounds: int) -> None:
             "  the same, plain automatic": lambda: naive_vjp(s, v, weights, cotangent),
             "whitened features, from rows": lambda: frame.unit_features(table),
             "whitened features: whole VJP": lambda: frame.pull_rows(
-                table, block, radial
+                table, block, block, radial
             ),
         },
         rounds,

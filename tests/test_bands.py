@@ -79,5 +79,5 @@ def test_bad_input():
         Band(3, 2, np.eye(3))
     with pytest.raises(ValueError, match=r"levels count from 0, got \[-1\]"):
         Band(-1, 2, np.eye(3))
-    with pytest.raises(ValueError, match="phase 1 of band tail is no unit vector"):
+    with pytest.raises(ValueError, match="phases must be rows of norm one"):
         Band(0, 2, np.diag([1.0, 2.0]))

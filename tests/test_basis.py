@@ -20,8 +20,7 @@ from zonal import (
     Projection,
     UnitVectors,
 )
-from zonal.basis import sphere_points
-from zonal.parameters import free, free_gradient, named, with_free
+from zonal.parameters import free, free_gradient, named, with_free, with_values
 from zonal.phases import random_phases
 from zonal.polynomials import gegenbauer
 
@@ -32,8 +31,8 @@ def table(rows, columns, seed=0):
     return np.random.default_rng(seed).normal(size=(rows, columns))
 
 
-def dense(kernel, points, bands=None):
-    """κ(s·s') from the kernel's own float64 level weights, or its closed form."""
+def dense(kernel, points):
+    """κ(s·s') by the recurrence, or by the closed form in NumPy."""
     t = np.clip(points @ points.T, -1, 1)
     dimension = points.shape[1]
     if kernel.last_level is None:
@@ -45,10 +44,10 @@ def dense(kernel, points, bands=None):
 @pytest.mark.parametrize("dimension", [2, 3, 5, 9, 22, 31, 40])
 def test_complete_levels_are_the_kernel(dimension):
     kernel = ContinuousDepth(0.7, 2 if dimension > 9 else 3)
-    basis = Basis.build(kernel, ARD.isotropic(dimension - 1), 1500, "harmonics")
+    basis = Basis.build(ARD.isotropic(dimension - 1), kernel, 1500, "harmonics")
     x = table(30, dimension - 1)
     features = basis.whiten(np.float64).features(x)
-    truth = dense(kernel, sphere_points(basis.sphere, x))
+    truth = dense(kernel, basis.sphere.points(x)[0])
     assert np.abs(features @ features.T - truth).max() < 1e-9
     single = basis.whiten().features(x)
     assert single.dtype == np.float32
@@ -75,11 +74,10 @@ def test_no_layout_captures_more_than_there_is(recipe, dimension, layout, seed):
     x = table(25, dimension - 1, seed)
     sphere = ARD.isotropic(dimension - 1)
     budget = 100 if layout == "harmonics" else 40
-    basis = Basis.build(kernel, sphere, budget, layout, seed=seed)
+    basis = Basis.build(sphere, kernel, budget, layout, seed=seed)
     frame = basis.whiten(np.float64)
     features = frame.features(x)
-    points = sphere_points(sphere, x)
-    rest = dense(kernel, points) - features @ features.T
+    rest = dense(kernel, sphere.points(x)[0]) - features @ features.T
     assert np.all(np.isfinite(features))
     # The floor is rounding: of the kernel itself, and of a tail's closed form, which
     # is known to 1e-15 of the whole before it is scaled up.
@@ -93,33 +91,24 @@ def test_no_layout_captures_more_than_there_is(recipe, dimension, layout, seed):
     assert (captured @ basis.energies).max() <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+ARD_3 = ARD(np.array([0.5, 1.5, 0.8]), 1.0)
+DEPTH = ContinuousDepth(1.2, 8, cut=5.0)
+
+
 @pytest.mark.parametrize(
-    "kernel",
-    [
-        ContinuousDepth(1.2, 10),
-        ContinuousDepth(2.5, 8, "eigenvalue"),
-        FreeSpectrum.like(NTK(2), 4, 7),
-        ArcCosine(1, 2),
-        ArcCosine(2),
-        NTK(3),
-    ],
-    ids=lambda kernel: type(kernel).__name__,
-)
-@pytest.mark.parametrize(
-    "sphere",
-    [
-        ARD(np.array([0.5, 1.5, 0.8]), 1.0),
-        Projection.random(3, 2, radial_order=0.5),
-        UnitVectors(3),
-    ],
-    ids=lambda sphere: type(sphere).__name__,
+    ("layout", "kernel", "sphere"),
+    [(layout, DEPTH, ARD_3) for layout in LAYOUTS]
+    + [("sparse", FreeSpectrum.like(NTK(2), 4, 5), ARD_3)]
+    + [("banded", kernel, ARD_3) for kernel in (ArcCosine(1, 2), NTK(3))]
+    + [("banded", ContinuousDepth(2.5, 8, "eigenvalue"), UnitVectors(3))]
+    + [("banded", DEPTH, Projection.random(3, 2, radial_order=0.5))],
+    ids=str,
 )
 def test_gradients_match_finite_differences(layout, kernel, sphere):
     x = table(20, 3)
     if isinstance(sphere, UnitVectors):
         x /= np.linalg.norm(x, axis=1, keepdims=True)
-    basis = Basis.build(kernel, sphere, 24, layout)
+    basis = Basis.build(sphere, kernel, 24, layout)
     cotangent = table(20, basis.n_features, seed=1)
     gradients = basis.whiten(np.float64).gradient(x, cotangent)
     assert set(gradients) == set(named(basis))
@@ -140,7 +129,7 @@ def test_gradients_match_finite_differences(layout, kernel, sphere):
 
 def test_gradients_in_float32_are_those_of_float64():
     x = table(200, 4)
-    basis = Basis.build(ContinuousDepth(1.0, 12), ARD.isotropic(4, 1.0), 60, rows=x)
+    basis = Basis.build(ARD.isotropic(4, 1.0), ContinuousDepth(1.0, 12), 60, rows=x)
     cotangent = table(200, basis.n_features, seed=1)
     double = free_gradient(basis, basis.whiten(np.float64).gradient(x, cotangent))
     single = basis.whiten().gradient(x, cotangent.astype(np.float32))
@@ -148,26 +137,73 @@ def test_gradients_in_float32_are_those_of_float64():
     assert np.linalg.norm(error) < 2e-3 * np.linalg.norm(double)
 
 
+def test_large_bands_give_the_same_gradients(monkeypatch):
+    """The path through BLAS's triangular product against the path through XLA."""
+    x = table(40, 3)
+    basis = Basis.build(ARD.isotropic(3, 1.0), ContinuousDepth(1.0, 9), 50, rows=x)
+    cotangent = table(40, basis.n_features, seed=1)
+    jitted = basis.whiten(np.float64)
+    features = jitted.features(x)
+    gradient = free_gradient(basis, jitted.gradient(x, cotangent))
+    monkeypatch.setattr("zonal.basis._LARGE", 10)
+    triangular = basis.whiten(np.float64)
+    assert len(triangular.unit_blocks(x)[0]) == 2
+    assert np.allclose(triangular.features(x), features, atol=1e-12)
+    assert np.allclose(
+        free_gradient(basis, triangular.gradient(x, cotangent)), gradient, rtol=1e-9
+    )
+
+
+def test_covariance_is_the_kernel_between_rows():
+    x, other = table(6, 3), table(4, 3, seed=1)
+    kernel = ContinuousDepth(0.9, 7)
+    sphere = ARD(np.array([0.3, 1.0, 2.0]), 1.0)
+    basis = Basis.build(sphere, kernel, 30, "banded")
+    basis = with_values(basis, {"variance": 2.0, "gains": np.array([0.5, 3.0, 1.5])})
+    scales = np.asarray(sphere.scales)
+
+    def lift(rows):
+        z = np.column_stack([rows * scales, np.ones(len(rows))])
+        norm = np.linalg.norm(z, axis=1)
+        return z / norm[:, None], norm / np.sqrt(1 + np.sum(scales**2))
+
+    (s, r), (s2, r2) = lift(x), lift(other)
+    weights = kernel.level_weights(4) * np.repeat([0.5, 3.0, 1.5], [1, 1, 6])
+    truth = 2.0 * np.outer(r, r2) * (gegenbauer(s @ s2.T, 7, 4) @ weights)
+    assert np.allclose(basis.covariance(x, other), truth)
+    assert np.allclose(np.diag(basis.covariance(x)), 2.0 * r**2 * weights.sum())
+    assert basis.total_energy == pytest.approx(weights.sum())
+
+
+@pytest.mark.parametrize("kernel", [ArcCosine(2), ArcCosine(1), NTK(2)], ids=str)
+@pytest.mark.parametrize("inputs", [1, 2, 8])
+def test_float32_captures_no_more_than_there_is(kernel, inputs):
+    x = table(300, inputs)
+    basis = Basis.build(ARD.isotropic(inputs), kernel, 300, rows=x)
+    captured = basis.whiten().captured(x)
+    assert captured.max() < 1.01
+
+
 @pytest.mark.parametrize("start", ["greedy", "kmeans", "random"])
 def test_phases_from_rows_capture_the_rows(start):
     x = table(300, 4)
     sphere, kernel = ARD.isotropic(4), ContinuousDepth(2.0, 8)
-    basis = Basis.build(kernel, sphere, 100, rows=x, start=start)
+    basis = Basis.build(sphere, kernel, 100, rows=x, start=start)
     captured = basis.whiten().captured(x) @ basis.energies
     assert captured.mean() > 0.9
 
 
 def test_never_more_phases_than_rows():
-    basis = Basis.build(NTK(2), ARD.isotropic(4), 100, rows=table(7, 4))
+    basis = Basis.build(ARD.isotropic(4), NTK(2), 100, rows=table(7, 4))
     assert basis.bands[-1].size(5) == 7
 
 
 def test_native_sphere():
     places = np.column_stack([np.linspace(-80, 80, 20), np.linspace(-170, 170, 20)])
     kernel = ContinuousDepth(1.5, 8)
-    basis = Basis.build(kernel, LatitudeLongitude(), 81)
+    basis = Basis.build(LatitudeLongitude(), kernel, 81)
     features = basis.whiten(np.float64).features(places)
-    truth = dense(kernel, sphere_points(LatitudeLongitude(), places))
+    truth = dense(kernel, LatitudeLongitude().points(places)[0])
     assert np.abs(features @ features.T - truth).max() < 1e-9
 
 
@@ -212,12 +248,18 @@ def test_bad_input():
         Basis(ARD.isotropic(2), NTK(1), ())
     with pytest.raises(ValueError, match="level 2 is in two bands"):
         Basis(ARD.isotropic(2), NTK(1), (Band(0, None, np.eye(3)), CompleteLevel(2)))
-    with pytest.raises(ValueError, match="ends at level 5; an endless band"):
-        Basis(
-            ARD.isotropic(2), ContinuousDepth(1.0, 5), (Band(0, None, np.eye(3)),)
-        ).whiten()
+    short = ContinuousDepth(1.0, 5)
+    for last in (None, 8):
+        with pytest.raises(
+            ValueError, match="above level 5, where ContinuousDepth ends"
+        ):
+            Basis(ARD.isotropic(2), short, (Band(2, last, np.eye(3)),))
+    with pytest.raises(ValueError, match=r"have 4 coordinates; .* lives in R\^3"):
+        Basis(ARD.isotropic(2), short, (Band(2, 5, np.eye(4)),))
+    with pytest.raises(ValueError, match="variance must be positive"):
+        Basis(ARD.isotropic(2), short, (CompleteLevel(0),), variance=-1.0)
     with pytest.raises(ValueError, match="start is 'greedy'"):
-        Basis.build(NTK(1), ARD.isotropic(2), 20, start="best")
-    basis = Basis.build(NTK(1), ARD.isotropic(2), 20)
+        Basis.build(ARD.isotropic(2), NTK(1), 20, start="best")
+    basis = Basis.build(ARD.isotropic(2), NTK(1), 20)
     with pytest.raises(ValueError, match="column 1 is not finite in row 2"):
         basis.whiten().features(np.array([[0, 0], [0, 0], [0, np.inf]], float))

@@ -13,15 +13,17 @@ variance) and a normalised kernel of its own. Three layouts name three groupings
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.polynomial.chebyshev import chebinterpolate
 
 from zonal.kernels import Kernel
-from zonal.parameters import UNIT_ROWS, learned
+from zonal.parameters import UNIT_ROWS, check_values, learned
 from zonal.phases import complete_phases
 from zonal.polynomials import (
     chebyshev_rows,
@@ -33,7 +35,7 @@ from zonal.polynomials import (
 __all__ = ["Band", "CompleteLevel", "plan_bands"]
 
 # Below this share of the variance a tail is rounding, not signal.
-_NEGLIGIBLE = 1e-10
+_NEGLIGIBLE = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +82,13 @@ class Band:
                 f"a band from level {self.first} to {self.last} is empty; "
                 "its last level must not lie below its first"
             )
-        norm = np.linalg.norm(self.phases, axis=1)
-        bad = np.flatnonzero(~(np.abs(norm - 1) < 1e-6))
-        if len(bad):
-            raise ValueError(f"phase {bad[0]} of band {self.name} is no unit vector")
+        check_values(self)
 
     @property
     def name(self) -> str:
-        return f"level_{self.first}" if self.first == self.last else "tail"
+        if self.first == self.last:
+            return f"level_{self.first}"
+        return f"levels_{self.first}_{'up' if self.last is None else self.last}"
 
     @property
     def complete(self) -> bool:
@@ -113,23 +114,59 @@ class LevelSum:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class ClosedTail:
-    """All levels of a closed-form kernel but the first few, normalised.
+class AngleSum:
+    """All levels of a closed-form kernel from one up, (κ - Σ_low w_l P_l) / mass.
 
-    (κ(t) - Σ_low w_l P_l(t)) / mass.
+    As a function of the angle this is smooth, so a Chebyshev series in the angle holds
+    the closed form to rounding. It is found in float64; the difference itself, taken
+    in float32, would lose whatever digits the low levels take up.
     """
 
-    kernel: Kernel = dataclasses.field(metadata={"static": True})
-    low: Float[Array | np.ndarray, " terms"]
-    mass: Float[Array | np.ndarray, ""]
+    coefficients: Float[Array | np.ndarray, " terms"]
 
     def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
-        # A closed form is the same in every dimension: d is only asked of series.
-        rest = self.kernel.shape(t, 2) - chebyshev_sum(t, self.low)
-        return rest / self.mass
+        return chebyshev_sum(_angle(t), self.coefficients)
 
 
-BandKernel = LevelSum | ClosedTail
+@jax.custom_jvp
+def _angle(t):
+    """The angle of a cosine, mapped from [0, π] to [-1, 1]."""
+    return (2 / np.pi) * jnp.arccos(jnp.clip(t, -1.0, 1.0)) - 1
+
+
+@_angle.defjvp
+def _angle_jvp(primals, tangents):
+    (t,), (dt,) = primals, tangents
+    # At the poles the slope is infinite; it is cut where t resolves it no further.
+    sine = jnp.sqrt(jnp.maximum((1 - t) * (1 + t), jnp.finfo(t.dtype).eps))
+    return _angle(t), (-2 / np.pi) * dt / sine
+
+
+BandKernel = LevelSum | AngleSum
+
+
+@functools.lru_cache(maxsize=64)
+def _angle_series(
+    kernel: Kernel, first: int, dimension: int
+) -> Float[np.ndarray, " terms"]:
+    """Chebyshev coefficients in the angle of all levels from ``first`` up."""
+    weights = kernel.level_weights(dimension, max(first - 1, 0))[:first]
+    low = weights @ chebyshev_rows(first - 1, dimension) if first else np.zeros(1)
+    mass = 1.0 - weights.sum()
+
+    def tail(x: np.ndarray) -> np.ndarray:
+        angle = (x + 1) * (np.pi / 2)
+        with jax.enable_x64(True):
+            whole = np.asarray(kernel.shape(np.cos(angle), dimension))
+        return (whole - np.cos(angle[:, None] * np.arange(len(low))) @ low) / mass
+
+    rounding = 1e-15 / mass
+    for degree in (63, 127, 255, 511):
+        series = np.asarray(chebinterpolate(tail, degree))  # pyright: ignore
+        if np.abs(series[-8:]).max() < 10 * rounding:
+            break
+    heard = np.flatnonzero(np.abs(series) > rounding)
+    return series[: heard[-1] + 1]
 
 
 def band_energies(
@@ -158,11 +195,7 @@ def band_kernel(
                 f"{type(kernel).__name__} ends at level {kernel.last_level}; "
                 "an endless band needs a closed-form kernel"
             )
-        if band.first == 0:
-            return ClosedTail(kernel, np.zeros(1), np.asarray(1.0))
-        weights = kernel.level_weights(dimension, band.first - 1)
-        low = weights @ chebyshev_rows(band.first - 1, dimension)
-        return ClosedTail(kernel, low, np.asarray(1.0 - weights.sum()))
+        return AngleSum(_angle_series(kernel, band.first, dimension))
     rows = chebyshev_rows(band.last, dimension)[band.first :]
     if band.first == band.last:
         return LevelSum(rows[0])
@@ -308,8 +341,7 @@ def _plan_banded(kernel: Kernel, dimension: int, n_features: int) -> list[Plan]:
         kernel, dimension, kernel.last_level + 1
     ):
         # The constant and the linear level may take half of the budget, levels above
-        # them a tenth: beyond that a phase in the tail is worth more (measured in
-        # benchmarks/uci.py once data is at hand).
+        # them a tenth: beyond that a phase in the tail is worth more.
         linear = [level for level in levels if level <= 1]
         if sum(harmonic_count(level, dimension) for level in linear) > n_features / 2:
             linear = linear[:1]

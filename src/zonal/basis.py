@@ -8,14 +8,15 @@ and phases V_b the features are
 so that the inducing variables are independent standard normals, block by block, and
 φ_b(x)·φ_b(x') is as much of κ_b(s·s') as the phases capture, never more. The matrix
 work of a band (Gram, Cholesky, and their gradients) is done once, in float64, by
-`Basis.whiten`; the `Frame` that it returns turns rows into features in one jitted
-call, float32 by default, and pulls gradients back the same way.
+`Basis.whiten`; the `Frame` that it returns turns rows into features, float32 by
+default, and pulls gradients back the same way.
 
 Unit features leave out √(variance · energy) and the radius: depth, free level weights
 and the variance then only scale them, and can be learned without touching a row again.
 """
 
 import dataclasses
+import functools
 import warnings
 from typing import Any
 
@@ -23,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.linalg import solve_triangular
+from scipy.linalg import get_blas_funcs, solve_triangular
 
 from zonal.bands import (
     Band,
@@ -38,7 +39,7 @@ from zonal.bands import (
     pull_band,
 )
 from zonal.kernels import Kernel
-from zonal.parameters import POSITIVE, Number, learned
+from zonal.parameters import POSITIVE, Number, check_values, learned
 from zonal.phases import greedy_phases, kmeans_phases, random_phases
 from zonal.sphere import Sphere
 
@@ -50,6 +51,13 @@ __all__ = ["Basis", "Frame"]
 _JITTER = 1e-6
 _JITTER_LIMIT = 1e-2
 _COINCIDE = 1e-9
+# On a CPU, bands larger than this are whitened by BLAS's triangular product, which
+# takes half the work of a full one; smaller ones stay inside the jitted call.
+_LARGE = 256
+# Rows that starting phases are chosen from.
+_MOST_CANDIDATES = 20_000
+# Rows are padded to one of a few lengths, so that few shapes are ever compiled.
+_SHORTEST = 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,11 +70,13 @@ class Basis:
         The map to the sphere, the kernel's shape, and the bands it is split into.
     variance
         Prior variance of the function at a row of radius one.
+    gains
+        A factor on each band's energy, one by default.
 
     Examples
     --------
     >>> from zonal import ARD, ContinuousDepth
-    >>> basis = Basis.build(ContinuousDepth(), ARD.isotropic(3), n_features=64)
+    >>> basis = Basis.build(ARD.isotropic(3), ContinuousDepth(), n_features=64)
     >>> rows = np.random.default_rng(0).normal(size=(5, 3))
     >>> basis.whiten().features(rows).shape
     (5, 64)
@@ -76,6 +86,7 @@ class Basis:
     kernel: Kernel
     bands: tuple[Band | CompleteLevel, ...]
     variance: Number = learned(POSITIVE, default=1.0)
+    gains: Float[np.ndarray, " bands"] = learned(POSITIVE, default=None)
 
     def __post_init__(self) -> None:
         if not self.bands:
@@ -87,12 +98,30 @@ class Basis:
                     f"level {band.first} is in two bands; a level belongs to one"
                 )
             top = np.inf if band.last is None else band.last
+            self._check_band(band)
+        if self.gains is None:
+            object.__setattr__(self, "gains", np.ones(len(self.bands)))
+        check_values(self)
+
+    def _check_band(self, band: Band | CompleteLevel) -> None:
+        last = self.kernel.last_level
+        if last is not None and (band.last is None or band.last > last):
+            raise ValueError(
+                f"band {band.name} reaches above level {last}, where "
+                f"{type(self.kernel).__name__} ends; let it end there too"
+            )
+        width = band.place(self.sphere.dimension).shape[1]
+        if width != self.sphere.dimension:
+            raise ValueError(
+                f"the phases of band {band.name} have {width} coordinates; "
+                f"the sphere lives in R^{self.sphere.dimension}"
+            )
 
     @classmethod
     def build(
         cls,
-        kernel: Kernel,
         sphere: Sphere,
+        kernel: Kernel,
         n_features: int = 512,
         layout: str = "banded",
         *,
@@ -107,7 +136,7 @@ class Basis:
         random if none are given.
         """
         plans = plan_bands(layout, kernel, sphere.dimension, n_features, n_levels)
-        points = None if rows is None else sphere_points(sphere, rows)
+        points = None if rows is None else _starting_points(sphere, rows, seed)
         bands = tuple(
             CompleteLevel(plan.first)
             if plan.complete
@@ -132,36 +161,67 @@ class Basis:
         )
 
     @property
-    def energies(self) -> Float[np.ndarray, " bands"]:
-        """Each band's share of the prior variance; the rest lies in no band."""
+    def shares(self) -> Float[np.ndarray, " bands"]:
+        """The kernel's own energy in each band; what is missing lies in no band."""
         return band_energies(self.bands, self.kernel, self.sphere.dimension)
+
+    @property
+    def energies(self) -> Float[np.ndarray, " bands"]:
+        """Each band's part of the prior variance, in units of ``variance``."""
+        return self.shares * self.gains
+
+    @property
+    def total_energy(self) -> float:
+        """κ(1) with the gains: all bands, and the levels that lie in none."""
+        return float(self.energies.sum() + max(0.0, 1.0 - self.shares.sum()))
+
+    @property
+    def incomplete(self) -> tuple[int, ...]:
+        """The bands whose phases capture less than everything."""
+        return tuple(i for i, band in enumerate(self.bands) if not band.complete)
+
+    def by_band(
+        self, columns: Float[np.ndarray, "*rows features"]
+    ) -> Float[np.ndarray, "*rows bands"]:
+        """Sum the features' columns band by band."""
+        return np.add.reduceat(columns, [part.start for part in self.slices], axis=-1)
+
+    def covariance(
+        self,
+        x: Float[np.ndarray, "rows inputs"],
+        other: Float[np.ndarray, "others inputs"] | None = None,
+    ) -> Float[np.ndarray, "rows others"]:
+        """The prior covariance of the function between rows, dense and in float64."""
+        other = x if other is None else other
+        s, radial = self.sphere.points(x)
+        s_other, radial_other = self.sphere.points(other)
+        t = np.clip(s @ s_other.T, -1.0, 1.0)
+        dimension = self.sphere.dimension
+        with jax.enable_x64(True):
+            shape = np.array(self.kernel.shape(t, dimension))
+        for band, share, gain in zip(self.bands, self.shares, self.gains, strict=True):
+            if gain != 1:
+                part = numpy_shape(band_kernel(band, self.kernel, dimension))
+                shape += (gain - 1) * share * part(t)
+        return float(self.variance) * np.outer(radial, radial_other) * shape
 
     def whiten(self, dtype: Any = np.float32) -> "Frame":
         """Do the matrix work of every band; the result maps rows to features."""
         dimension = self.sphere.dimension
-        shapes = [band_kernel(band, self.kernel, dimension) for band in self.bands]
-        frames = [
-            BandFrame(
-                phases := band.place(dimension), _whitening(band, phases, shape), shape
-            )
-            for band, shape in zip(self.bands, shapes, strict=True)
-        ]
+        frames = []
+        for band in self.bands:
+            phases = band.place(dimension)
+            shape = band_kernel(band, self.kernel, dimension)
+            frames.append(BandFrame(phases, shape, _whitening(band, phases, shape)))
         return Frame(self, tuple(frames), np.dtype(dtype))
 
 
-def sphere_points(
-    sphere: Sphere, rows: Float[np.ndarray, "rows inputs"]
-) -> Float[np.ndarray, "rows d"]:
-    """Rows of a table as points on the sphere, in float64."""
-    rows = np.asarray(rows, np.float64)
-    sphere.check(rows)
-    with jax.enable_x64(True):
-        return np.asarray(_directions(sphere, jnp.asarray(rows)))
-
-
-@jax.jit
-def _directions(sphere, x):
-    return sphere.directions(x)[0]
+def _starting_points(sphere: Sphere, rows: np.ndarray, seed: int) -> np.ndarray:
+    """Different rows on the sphere, as many as greedy selection can hold in memory."""
+    if len(rows) > _MOST_CANDIDATES:
+        generator = np.random.default_rng(seed)
+        rows = rows[np.sort(generator.choice(len(rows), _MOST_CANDIDATES, False))]
+    return np.unique(sphere.points(rows)[0], axis=0)
 
 
 def _start(
@@ -188,15 +248,18 @@ def _start(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class BandFrame:
-    """A band ready for rows: its phases, its kernel, and L⁻¹."""
+    """A band ready for rows: its phases, its kernel, and L⁻¹ (None: left raw)."""
 
     phases: Float[Array | np.ndarray, "phases d"]
-    whitening: Float[Array | np.ndarray, "phases phases"]
     shape: BandKernel
+    whitening: Float[Array | np.ndarray, "phases phases"] | None
 
     def __call__(self, s: Float[Array, "rows d"]) -> Float[Array, "rows phases"]:
         cosines = jnp.matmul(s, self.phases.T, precision="highest")
-        return jnp.matmul(self.shape(cosines), self.whitening.T, precision="highest")
+        values = self.shape(cosines)
+        if self.whitening is None:
+            return values
+        return jnp.matmul(values, self.whitening.T, precision="highest")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -211,8 +274,32 @@ class Frame:
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
         """Whitened features without scale, and the radial factor r^p of each row."""
-        unit, radial = self._run(_unit_features, x)
-        return np.asarray(unit), np.asarray(radial)
+        blocks, radial = self.unit_blocks(x)
+        return (blocks[0] if len(blocks) == 1 else np.hstack(blocks)), radial
+
+    def unit_blocks(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> tuple[list[np.ndarray], Float[np.ndarray, " rows"]]:
+        """The unit features as neighbouring blocks of columns, and the radial factors.
+
+        A large band is a block of its own; the small bands between make one block.
+        """
+        blocks, radial = self.kernel_blocks(x)
+        for index, group in enumerate(self._groups):
+            if self._is_large(group):
+                blocks[index] = self._triangular(group[0], blocks[index], False)
+        return blocks, radial
+
+    def kernel_blocks(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> tuple[list[np.ndarray], Float[np.ndarray, " rows"]]:
+        """As `unit_blocks`, the large bands not yet whitened."""
+        x = self._checked(x)
+        with jax.enable_x64(self.dtype == np.float64):
+            blocks, radial = _map_rows(*self._leaves, jnp.asarray(_padded(x)))
+        return [np.asarray(block)[: len(x)] for block in blocks], np.asarray(radial)[
+            : len(x)
+        ]
 
     def features(
         self, x: Float[np.ndarray, "rows inputs"]
@@ -226,15 +313,12 @@ class Frame:
     ) -> Float[np.ndarray, "rows bands"]:
         """The fraction of each band's variance that its phases capture, row by row."""
         unit, _ = self.unit_features(x)
-        squares = unit.astype(np.float64) ** 2
-        starts = [part.start for part in self.basis.slices]
-        return np.add.reduceat(squares, starts, axis=1)
+        return self.basis.by_band(unit.astype(np.float64) ** 2)
 
     @property
     def scales(self) -> Float[np.ndarray, " features"]:
         """√(variance · energy) of each feature's band."""
-        widths = [part.stop - part.start for part in self.basis.slices]
-        return np.repeat(np.sqrt(self.basis.variance * self.basis.energies), widths)
+        return feature_scales(self.basis)
 
     def gradient(
         self,
@@ -244,99 +328,241 @@ class Frame:
         """Gradients of Σ cotangent · features(x), one for each learned parameter."""
         unit, radial = self.unit_features(x)
         scaled = cotangent * self.scales.astype(self.dtype)[None, :]
-        moved = self.pull_rows(x, scaled * radial[:, None], np.sum(scaled * unit, 1))
-        by_feature = np.sum(
+        sums = self.pull_rows(
+            x, unit, scaled * radial[:, None], np.sum(scaled * unit, axis=1)
+        )
+        per_feature = np.sum(
             (cotangent * unit * radial[:, None]).astype(np.float64), axis=0
         )
-        by_band = np.add.reduceat(
-            by_feature, [part.start for part in self.basis.slices]
-        )
-        energies, variance = self.basis.energies, self.basis.variance
-        # A band without energy has no features to speak of, and no gradient.
-        root = np.sqrt(np.where(energies > 0, energies, np.inf))
-        gradients = self.pull_parameters(moved, by_band * np.sqrt(variance) / 2 / root)
-        gradients["variance"] = np.asarray(
-            by_band @ np.sqrt(energies) / 2 / np.sqrt(variance)
-        )
-        return gradients
+        return self.pull_parameters(sums, *pull_scales(self.basis, per_feature))
 
     def pull_rows(
         self,
         x: Float[np.ndarray, "rows inputs"],
         unit: Float[np.ndarray, "rows features"],
-        radial: Float[np.ndarray, " rows"],
+        unit_bar: Float[np.ndarray, "rows features"],
+        radial_bar: Float[np.ndarray, " rows"],
     ) -> "RowSums":
         """Pull cotangents of the unit features and radii back, summed over the rows."""
-        sphere, bands = self._run(
-            _pull_rows, x, unit.astype(self.dtype), radial.astype(self.dtype)
+        x = self._checked(x)
+        unit_bar = np.asarray(unit_bar, self.dtype)
+        cotangents, products = [], {}
+        for group in self._groups:
+            columns = slice(
+                self.basis.slices[group[0]].start, self.basis.slices[group[-1]].stop
+            )
+            block = np.ascontiguousarray(unit_bar[:, columns])
+            if self._is_large(group):
+                products[group[0]] = block.T @ unit[:, columns]
+                block = self._triangular(group[0], block, True)
+            cotangents.append(_padded(block, with_zeros=True))
+        radial_bar = _padded(np.asarray(radial_bar, self.dtype), with_zeros=True)
+        with jax.enable_x64(self.dtype == np.float64):
+            sphere, bands = _pull_rows(
+                *self._leaves, jnp.asarray(_padded(x)), tuple(cotangents), radial_bar
+            )
+        phases, coefficients = [], []
+        for index, moved in enumerate(bands):
+            phases.append(_double(moved.phases))
+            coefficients.append(
+                _double(moved.shape.coefficients)
+                if isinstance(moved.shape, LevelSum)
+                else np.zeros(0)
+            )
+            if moved.whitening is not None:
+                whitening = self.bands[index].whitening
+                products[index] = _double(moved.whitening) @ np.asarray(whitening).T
+        return RowSums(
+            {
+                field.name: _double(getattr(sphere, field.name))
+                for field in dataclasses.fields(sphere)
+                if "constraint" in field.metadata
+            },
+            phases,
+            coefficients,
+            [_double(products[index]) for index in range(len(bands))],
         )
-        return RowSums(jax.tree.map(_double, sphere), jax.tree.map(_double, bands))
 
     def pull_parameters(
-        self, sums: "RowSums", energies: Float[np.ndarray, " bands"]
+        self,
+        sums: "RowSums",
+        energies: Float[np.ndarray, " bands"],
+        variance: float,
     ) -> dict[str, np.ndarray]:
-        """Finish the gradient: from row sums and energies to the named parameters."""
-        basis, dimension = self.basis, self.basis.sphere.dimension
-        gradients = {
-            f"sphere.{field.name}": getattr(sums.sphere, field.name)
-            for field in dataclasses.fields(sums.sphere)
-            if "constraint" in field.metadata
-        }
-        top = max(band.last or 0 for band in basis.bands)
-        weights = np.zeros(max(top, basis.kernel.last_level or 0) + 1)
-        for band, frame, moved, energy in zip(
-            basis.bands, self.bands, sums.bands, energies, strict=True
-        ):
-            levels = slice(band.first, None if band.last is None else band.last + 1)
-            if band.last is not None:
-                weights[levels] += energy
-            if isinstance(band, CompleteLevel):
-                continue
-            phases, shape = _pull_whitening(frame, moved.whitening)
-            gradients[f"bands.{band.name}.phases"] = phases + moved.phases
-            if isinstance(shape, LevelSum) and band.first != band.last:
-                coefficients = shape.coefficients + moved.shape.coefficients
-                weights[levels] += pull_band(
-                    band, basis.kernel, dimension, coefficients
-                )
-        pulled = basis.kernel.pull_weights(dimension, weights)
-        return gradients | {f"kernel.{name}": value for name, value in pulled.items()}
+        """Finish the gradient, with a gradient for every learned parameter by name.
 
-    def _run(self, function, x, *cotangents):
-        x = np.asarray(x, self.dtype)
-        self.basis.sphere.check(x)
+        What flows through the bands' energies and the variance is added here.
+        """
+        basis = self.basis
+        weights = np.zeros(_count_levels(basis))
+        gradients = {f"sphere.{name}": value for name, value in sums.sphere.items()}
+        for index in basis.incomplete:
+            band, frame = basis.bands[index], self.bands[index]
+            phases, shape = _pull_whitening(frame, sums.products[index])
+            gradients[f"bands.{band.name}.phases"] = phases + sums.phases[index]
+            if isinstance(shape, LevelSum) and band.first != band.last:
+                part = pull_band(
+                    band,
+                    basis.kernel,
+                    basis.sphere.dimension,
+                    _double(shape.coefficients) + sums.coefficients[index],
+                )
+                weights[band.first : band.first + len(part)] += part
+        return gradients | pull_energies(basis, energies, variance, weights)
+
+    @functools.cached_property
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """Neighbouring small bands together, each large band alone."""
+        groups: list[tuple[int, ...]] = []
+        for index in range(len(self.bands)):
+            if (
+                groups
+                and not self._is_large((index,))
+                and not self._is_large(groups[-1])
+            ):
+                groups[-1] += (index,)
+            else:
+                groups.append((index,))
+        return tuple(groups)
+
+    def _is_large(self, group: tuple[int, ...]) -> bool:
+        part = self.basis.slices[group[0]]
+        on_cpu = jax.default_backend() == "cpu"
+        return on_cpu and part.stop - part.start > _LARGE
+
+    @functools.cached_property
+    def _leaves(self):
+        """Sphere and bands as arrays of the frame's dtype, large bands left raw."""
+        large = {group[0] for group in self._groups if self._is_large(group)}
+        bands = tuple(
+            dataclasses.replace(band, whitening=None) if index in large else band
+            for index, band in enumerate(self.bands)
+        )
         with jax.enable_x64(self.dtype == np.float64):
             sphere, bands = jax.tree.map(
-                lambda leaf: jnp.asarray(leaf, self.dtype),
-                (self.basis.sphere, self.bands),
+                lambda leaf: jnp.asarray(leaf, self.dtype), (self.basis.sphere, bands)
             )
-            return function(sphere, bands, jnp.asarray(x), *cotangents)
+        return sphere, bands, self._groups
+
+    @functools.cached_property
+    def _factors(self) -> dict[int, np.ndarray]:
+        """L⁻¹ of the large bands as BLAS wants them."""
+        return {
+            group[0]: np.asfortranarray(self.bands[group[0]].whitening, self.dtype)
+            for group in self._groups
+            if self._is_large(group)
+        }
+
+    def _triangular(self, band: int, block: np.ndarray, transposed: bool) -> np.ndarray:
+        """Block @ L⁻ᵀ, or block @ L⁻¹ if transposed, by BLAS's triangular product."""
+        (product,) = get_blas_funcs(("trmm",), dtype=self.dtype)
+        factor = self._factors[band]
+        return product(1.0, factor, block.T, lower=1, trans_a=int(transposed)).T
+
+    def _checked(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x, self.dtype)
+        self.basis.sphere.check(x)
+        return x
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowSums:
-    """Gradients summed over rows, in the sphere and in each band's frame."""
+    """Gradients summed over rows; sums of chunks add up.
 
-    sphere: Any
-    bands: Any
+    ``products`` holds Σ φ̄ φᵀ of each band, which is all that its whitening needs.
+    """
+
+    sphere: dict[str, np.ndarray]
+    phases: list[np.ndarray]
+    coefficients: list[np.ndarray]
+    products: list[np.ndarray]
+
+    def __add__(self, other: "RowSums") -> "RowSums":
+        return RowSums(
+            {name: value + other.sphere[name] for name, value in self.sphere.items()},
+            [a + b for a, b in zip(self.phases, other.phases, strict=True)],
+            [a + b for a, b in zip(self.coefficients, other.coefficients, strict=True)],
+            [a + b for a, b in zip(self.products, other.products, strict=True)],
+        )
+
+
+def feature_scales(basis: Basis) -> Float[np.ndarray, " features"]:
+    """√(variance · energy) of each feature's band."""
+    widths = [part.stop - part.start for part in basis.slices]
+    return np.repeat(np.sqrt(basis.variance * basis.energies), widths)
+
+
+def pull_scales(
+    basis: Basis, gradient: Float[np.ndarray, " features"]
+) -> tuple[Float[np.ndarray, " bands"], float]:
+    """A gradient in the features' scales, as ones in energies and variance."""
+    by_band = basis.by_band(gradient)
+    variance = float(basis.variance)
+    # A band without energy has no features to speak of, and no gradient.
+    root = np.sqrt(np.where(basis.energies > 0, basis.energies, np.inf))
+    energies = by_band * np.sqrt(variance) / (2 * root)
+    of_variance = by_band @ np.sqrt(basis.energies) / (2 * np.sqrt(variance))
+    return energies, float(of_variance)
+
+
+def pull_energies(
+    basis: Basis,
+    energies: Float[np.ndarray, " bands"],
+    variance: float,
+    weights: Float[np.ndarray, " levels"] | None = None,
+) -> dict[str, np.ndarray]:
+    """Gradients in energies and variance, as ones in the parameters behind them.
+
+    ``weights`` is what else is known of the gradient in the kernel's level weights.
+    """
+    total = np.zeros(_count_levels(basis)) if weights is None else weights.copy()
+    for band, energy, gain in zip(basis.bands, energies, basis.gains, strict=True):
+        if band.last is not None:
+            total[band.first : band.last + 1] += energy * gain
+    pulled = basis.kernel.pull_weights(basis.sphere.dimension, total)
+    kernel = {f"kernel.{name}": value for name, value in pulled.items()}
+    return kernel | {
+        "variance": np.asarray(variance),
+        "gains": energies * basis.shares,
+    }
+
+
+def _count_levels(basis: Basis) -> int:
+    top = max(band.last or 0 for band in basis.bands)
+    return max(top, basis.kernel.last_level or 0) + 1
 
 
 def _double(leaf) -> np.ndarray:
     return np.asarray(leaf, np.float64)
 
 
-def _map_rows(sphere, bands, x):
+def _padded(rows: np.ndarray, with_zeros: bool = False) -> np.ndarray:
+    """Rows up to the next power of two, repeating the last (or with zeros)."""
+    length = max(_SHORTEST, 1 << (len(rows) - 1).bit_length())
+    if length == len(rows):
+        return rows
+    mode = "constant" if with_zeros else "edge"
+    return np.pad(rows, [(0, length - len(rows))] + [(0, 0)] * (rows.ndim - 1), mode)
+
+
+def _forward(sphere, bands, groups, x):
     s, radial = sphere.directions(x)
-    return jnp.concatenate([band(s) for band in bands], axis=1), radial
+    blocks = tuple(
+        jnp.concatenate([bands[index](s) for index in group], axis=1)
+        for group in groups
+    )
+    return blocks, radial
 
 
-_unit_features = jax.jit(_map_rows)
+_map_rows = jax.jit(_forward, static_argnums=2)
 
 
-@jax.jit
-def _pull_rows(sphere, bands, x, unit, radial):
-    _, pull = jax.vjp(lambda *tree: _map_rows(tree[0], tree[1], x), sphere, bands)
-    return pull((unit, radial))
+@functools.partial(jax.jit, static_argnums=2)
+def _pull_rows(sphere, bands, groups, x, cotangents, radial):
+    _, pull = jax.vjp(
+        lambda *tree: _forward(tree[0], tree[1], groups, x), sphere, bands
+    )
+    return pull((cotangents, radial))
 
 
 def _gram(phases, shape):
@@ -346,13 +572,15 @@ def _gram(phases, shape):
     return shape(jnp.where(itself, 1.0, jnp.clip(phases @ phases.T, -1.0, 1.0)))
 
 
+_jitted_gram = jax.jit(_gram)
+
+
 def _whitening(
     band: Band | CompleteLevel, phases: np.ndarray, shape: BandKernel
 ) -> Float[np.ndarray, "phases phases"]:
     """L⁻¹ of a band's Gram matrix, with as little jitter as will do."""
     with jax.enable_x64(True):
-        gram = np.array(jax.jit(_gram)(phases, shape))
-    gram = (gram + gram.T) / 2
+        gram = np.array(_jitted_gram(phases, shape))
     if not band.complete:
         _warn_of_coincidence(band, gram)
     jitter = 0.0 if band.complete else _JITTER
@@ -382,19 +610,19 @@ def _warn_of_coincidence(band: Band | CompleteLevel, gram: np.ndarray) -> None:
         )
 
 
-def _pull_whitening(frame: BandFrame, cotangent: np.ndarray):
-    """From a gradient in L⁻¹ to gradients in the phases and the band's kernel.
+def _pull_whitening(frame: BandFrame, products: np.ndarray):
+    """From R = Σ φ̄ φᵀ to gradients in the phases and the band's kernel.
 
-    With W = L⁻¹ the Cholesky pullback (Murray 2016) collapses to
-    K̄ = ½ Wᵀ (P + Pᵀ) W, P = tril(-W̄ Wᵀ) with its diagonal halved.
+    With W = L⁻¹ and W̄ = R Lᵀ the Cholesky pullback (Murray 2016) collapses to
+    K̄ = ½ Wᵀ (P + Pᵀ) W, P = -tril(R) with its diagonal halved.
     """
-    whitening = frame.whitening
-    lower = np.tril(-cotangent @ whitening.T)
+    whitening = np.asarray(frame.whitening)
+    lower = -np.tril(products)
     lower[np.diag_indices_from(lower)] /= 2
     gram_bar = whitening.T @ (lower + lower.T) @ whitening / 2
     with jax.enable_x64(True):
         phases, shape = _pull_gram(frame.phases, frame.shape, gram_bar)
-    return _double(phases), jax.tree.map(_double, shape)
+    return _double(phases), shape
 
 
 @jax.jit

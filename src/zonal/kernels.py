@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from zonal.parameters import POSITIVE, SIMPLEX, Number, learned
+from zonal.parameters import POSITIVE, SIMPLEX, Number, check_values, learned
 from zonal.polynomials import (
     AnyArray,
     check_dimension,
@@ -233,6 +233,9 @@ class _Spectral(Kernel):
 class ContinuousDepth(_Spectral):
     """A network of continuous, learned depth: weights that decay like (1+l)^-β.
 
+    A cut c lets the spectrum of a smooth function fall off faster beyond level c: the
+    weights are (1+l)^-β e^(-l/c). By default there is none.
+
     Parameters
     ----------
     beta
@@ -240,9 +243,12 @@ class ContinuousDepth(_Spectral):
     max_level
         The last level.
     decay
-        ``"energy"`` puts the decay on a whole level's weight, which is finite in every
-        dimension; ``"eigenvalue"`` on each harmonic's, as the paper writes it, so that
+        ``"energy"`` puts the decay on a whole level's weight, so that a depth means the
+        same in every dimension; ``"eigenvalue"`` on each harmonic's, as the paper
+        writes it, so that
         a level's weight is its count of harmonics times (1+l)^-β.
+    cut
+        The level c beyond which weights fall off exponentially.
 
     Examples
     --------
@@ -253,10 +259,10 @@ class ContinuousDepth(_Spectral):
     beta: Number = learned(POSITIVE, default=1.0)
     max_level: int = 20
     decay: Literal["energy", "eigenvalue"] = "energy"
+    cut: Number = learned(POSITIVE, default=1e12)
 
     def __post_init__(self) -> None:
-        if not 0 < self.beta < np.inf:
-            raise ValueError(f"beta must be positive and finite, got {self.beta}")
+        check_values(self)
         if self.decay not in ("energy", "eigenvalue"):
             raise ValueError(f"decay is 'energy' or 'eigenvalue', not {self.decay!r}")
         check_levels([self.max_level])
@@ -269,7 +275,7 @@ class ContinuousDepth(_Spectral):
         self, dimension: int, max_level: int | None = None
     ) -> Float[np.ndarray, " levels"]:
         check_dimension(dimension)
-        log_weights = float(self.beta) * self._log_decay
+        log_weights = float(self.beta) * self._log_decay - self._levels / self.cut
         if self.decay == "eigenvalue":
             log_weights = log_weights + [
                 _log_integer(harmonic_count(level, dimension))
@@ -282,12 +288,20 @@ class ContinuousDepth(_Spectral):
         self, dimension: int, gradient: Float[np.ndarray, " levels"]
     ) -> Mapping[str, np.ndarray]:
         weights = self.level_weights(dimension)
-        centred = self._log_decay - weights @ self._log_decay
-        return {"beta": np.asarray((gradient * weights) @ centred)}
+        energy = gradient * weights
+        centred = energy - weights * energy.sum()
+        return {
+            "beta": np.asarray(centred @ self._log_decay),
+            "cut": np.asarray(centred @ self._levels / self.cut**2),
+        }
+
+    @property
+    def _levels(self) -> np.ndarray:
+        return np.arange(self.max_level + 1.0)
 
     @property
     def _log_decay(self) -> np.ndarray:
-        return -np.log1p(np.arange(self.max_level + 1))
+        return -np.log1p(self._levels)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -304,11 +318,8 @@ class FreeSpectrum(_Spectral):
     weights: Float[np.ndarray, " levels"] = learned(SIMPLEX)
 
     def __post_init__(self) -> None:
-        weights = np.asarray(self.weights, np.float64)
-        check_levels(range(len(weights)))
-        if not (np.all(weights > 0) and np.isclose(weights.sum(), 1.0)):
-            raise ValueError("weights must be positive and sum to one")
-        object.__setattr__(self, "weights", weights)
+        check_levels(range(len(self.weights)))
+        check_values(self)
 
     @classmethod
     def like(
@@ -340,8 +351,9 @@ class FreeSpectrum(_Spectral):
 def equivalent_depth(kernel: Kernel, dimension: int, max_depth: int = 256) -> int:
     """The depth of the ReLU network whose tangent kernel has the nearest spectrum.
 
-    Nearest in Hellinger distance between the energies of levels 1, 2, ..., each list
-    scaled to sum to one: the constant level tells nothing about depth.
+    Nearest in Hellinger distance between the energies of levels 1, 2, ..., up to the
+    kernel's last level, each list scaled to sum to one: the constant level tells
+    nothing about depth. ``max_depth`` is returned for spectra deeper than that.
 
     Examples
     --------

@@ -1,10 +1,11 @@
 """One named layout for everything that is learned.
 
 Kernels, spheres, bands and bases are small frozen dataclasses. A field made with
-:func:`learned` is a parameter: it always holds a valid value (a positive number, unit
-rows, a simplex), and its constraint says how that value is written as free numbers that
-an optimiser may move anywhere. Saving, gradients and reports all use the same dotted
-names, such as ``kernel.beta`` or ``bands.tail.phases``, in the same order.
+:func:`learned` is a parameter: it holds a value of its constraint (positive numbers,
+unit rows, a simplex), checked when the object is made, and the constraint says how that
+value is written as free numbers that an optimiser may move anywhere. Gradients and
+reports use the same dotted names, such as ``kernel.beta`` or
+``bands.levels_2_20.phases``, in the same order.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ __all__ = [
     "SIMPLEX",
     "UNIT_ROWS",
     "Constraint",
+    "check_values",
     "free",
     "free_gradient",
     "learned",
@@ -38,10 +40,12 @@ Number = float | int | Float[np.ndarray | Array, ""]
 class Constraint:
     """A set of valid values and its description by free numbers.
 
-    ``pull(value, gradient)`` turns a gradient in the value into one in free numbers.
+    ``pull(numbers, gradient)`` turns a gradient in the value that the free numbers
+    describe into one in the numbers themselves.
     """
 
     name: str
+    valid: Callable[[np.ndarray], bool]
     to_free: Callable[[np.ndarray], np.ndarray]
     from_free: Callable[[np.ndarray], np.ndarray]
     pull: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -52,40 +56,75 @@ class Constraint:
 _LOG_LIMIT = 50.0
 
 
-def _exp(free: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(np.clip(free, -_LOG_LIMIT, _LOG_LIMIT)))
+def _exp(numbers: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(np.clip(numbers, -_LOG_LIMIT, _LOG_LIMIT)))
 
 
-def _unit_rows(value: np.ndarray) -> np.ndarray:
+def _pull_exp(numbers: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(numbers) < _LOG_LIMIT, _exp(numbers) * gradient, 0.0)
+
+
+def _row_norms(value: np.ndarray) -> np.ndarray:
     norm = np.linalg.norm(value, axis=-1, keepdims=True)
     if not np.all(norm > 0):
         raise ValueError(
             f"row {int(np.argmin(norm > 0))} has no direction: its norm is zero"
         )
-    return value / norm
+    return norm
 
 
-def _tangent(value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    return gradient - np.sum(gradient * value, axis=-1, keepdims=True) * value
+def _unit_rows(numbers: np.ndarray) -> np.ndarray:
+    return numbers / _row_norms(numbers)
 
 
-def _softmax(free: np.ndarray) -> np.ndarray:
-    logits = np.append(free, 0.0)
+def _pull_unit_rows(numbers: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    norm = _row_norms(numbers)
+    value = numbers / norm
+    inward = np.sum(gradient * value, axis=-1, keepdims=True)
+    return (gradient - inward * value) / norm
+
+
+def _softmax(numbers: np.ndarray) -> np.ndarray:
+    # Log-ratios to the last share: one number fewer than shares, so no direction is
+    # idle. The clip keeps every share above zero.
+    logits = np.append(np.clip(numbers, -_LOG_LIMIT, _LOG_LIMIT), 0.0)
     shares = np.exp(logits - logits.max())
     return shares / shares.sum()
 
 
-REAL = Constraint("real", np.array, np.array, lambda value, gradient: gradient)
-POSITIVE = Constraint(
-    "positive", np.log, _exp, lambda value, gradient: value * gradient
+def _pull_softmax(numbers: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    value = _softmax(numbers)
+    pulled = (value * (gradient - value @ gradient))[:-1]
+    return np.where(np.abs(numbers) < _LOG_LIMIT, pulled, 0.0)
+
+
+REAL = Constraint(
+    "finite",
+    lambda value: bool(np.all(np.isfinite(value))),
+    np.array,
+    np.array,
+    lambda numbers, gradient: gradient,
 )
-UNIT_ROWS = Constraint("unit rows", np.array, _unit_rows, _tangent)
-# Log-ratios to the last share: one number fewer than shares, so no direction is idle.
+POSITIVE = Constraint(
+    "positive and finite",
+    lambda value: bool(np.all((value > 0) & np.isfinite(value))),
+    np.log,
+    _exp,
+    _pull_exp,
+)
+UNIT_ROWS = Constraint(
+    "rows of norm one",
+    lambda value: bool(np.all(np.abs(np.linalg.norm(value, axis=-1) - 1) < 1e-6)),
+    np.array,
+    _unit_rows,
+    _pull_unit_rows,
+)
 SIMPLEX = Constraint(
-    "simplex",
+    "positive and sum to one",
+    lambda value: bool(np.all(value > 0) and abs(np.sum(value) - 1) < 1e-6),
     lambda value: np.log(value[:-1] / value[-1]),
     _softmax,
-    lambda value, gradient: (value * (gradient - value @ gradient))[:-1],
+    _pull_softmax,
 )
 
 
@@ -94,43 +133,61 @@ def learned(constraint: Constraint, **options: Any) -> Any:
     return dataclasses.field(metadata={"constraint": constraint}, **options)
 
 
+def check_values(tree: Any) -> None:
+    """Refuse values outside their constraint; for use in ``__post_init__``.
+
+    Values that JAX is tracing pass.
+    """
+    for field in dataclasses.fields(tree):
+        constraint = field.metadata.get("constraint")
+        value = getattr(tree, field.name)
+        if constraint is None or not isinstance(value, (int, float, np.ndarray)):
+            continue
+        if not constraint.valid(np.asarray(value)):
+            raise ValueError(f"{field.name} must be {constraint.name}, got {value}")
+
+
 def named(tree: Any, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
     """Every learned parameter below ``tree`` by its dotted name, in a stable order.
 
     Examples
     --------
-    >>> from zonal import ContinuousDepth
-    >>> named(ContinuousDepth(beta=1.5))
-    {'beta': array(1.5)}
+    >>> from zonal import ARD
+    >>> named(ARD.isotropic(4))
+    {'scales': array([0.5, 0.5, 0.5, 0.5]), 'radial_order': array(0.)}
     """
-    wanted = None if names is None else set(names)
-    return {
-        name: value
-        for name, _, value in _walk(tree)
-        if wanted is None or name in wanted
-    }
+    return {name: value for name, _, value in _chosen(tree, names)}
 
 
 def with_values(tree: Tree, values: Mapping[str, Any]) -> Tree:
-    """The same tree with some of its learned parameters replaced."""
-    known = {name for name, _, _ in _walk(tree)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise ValueError(f"no parameter is called {unknown}; there are {sorted(known)}")
+    """The same tree with some of its learned parameters replaced.
+
+    Examples
+    --------
+    >>> from zonal import ContinuousDepth
+    >>> with_values(ContinuousDepth(), {"beta": 2.0}).beta
+    2.0
+    """
+    _chosen(tree, values)
     return _replace(tree, values, "")
 
 
 def free(
     tree: Any, names: Iterable[str] | None = None
 ) -> Float[np.ndarray, " numbers"]:
-    """The learned parameters as one vector of unconstrained numbers."""
-    chosen = named(tree, names)
+    """The learned parameters as one vector of unconstrained numbers.
+
+    Examples
+    --------
+    >>> from zonal import ContinuousDepth
+    >>> free(ContinuousDepth(beta=1.0), ["beta"])
+    array([0.])
+    """
     parts = [
         np.ravel(constraint.to_free(value))
-        for name, constraint, value in _walk(tree)
-        if name in chosen
+        for _, constraint, value in _chosen(tree, names)
     ]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return np.concatenate([np.zeros(0), *parts])
 
 
 def with_free(
@@ -138,36 +195,76 @@ def with_free(
     vector: Float[np.ndarray, " numbers"],
     names: Iterable[str] | None = None,
 ) -> Tree:
-    """The tree that a vector of free numbers describes: the inverse of :func:`free`."""
-    chosen = named(tree, names)
-    needed = len(free(tree, names))
-    if needed != len(vector):
-        raise ValueError(f"{needed} free numbers are needed, got {len(vector)}")
-    values, start = {}, 0
-    for name, constraint, value in _walk(tree):
-        if name not in chosen:
-            continue
-        shape = np.shape(constraint.to_free(value))
-        stop = start + int(np.prod(shape))
-        value = constraint.from_free(np.reshape(vector[start:stop], shape))
-        values[name] = value if shape else float(value)
-        start = stop
+    """The tree that a vector of free numbers describes: the inverse of :func:`free`.
+
+    Examples
+    --------
+    >>> from zonal import ContinuousDepth
+    >>> with_free(ContinuousDepth(), np.array([0.0]), ["beta"]).beta
+    1.0
+    """
+    values = {}
+    for name, constraint, numbers in _cut(tree, vector, names):
+        value = constraint.from_free(numbers)
+        values[name] = value if np.ndim(value) else float(value)
     return with_values(tree, values)
 
 
 def free_gradient(
     tree: Any,
     gradients: Mapping[str, np.ndarray],
+    vector: Float[np.ndarray, " numbers"] | None = None,
     names: Iterable[str] | None = None,
 ) -> Float[np.ndarray, " numbers"]:
-    """Gradients by name, in the parameters' own values, as one free vector."""
-    chosen = named(tree, names)
+    """Gradients by name, in the parameters' own values, as one in free numbers.
+
+    ``vector`` is the free vector that describes the tree, where it is not
+    ``free(tree)``: unit rows, for one, forget the length of what they came from.
+
+    Examples
+    --------
+    >>> from zonal import ContinuousDepth
+    >>> free_gradient(ContinuousDepth(2.0), {"beta": np.array(3.0)}, names=["beta"])
+    array([6.])
+    """
+    chosen = None if names is None else list(names)
+    numbers = free(tree, chosen) if vector is None else vector
     parts = [
-        np.ravel(constraint.pull(value, np.asarray(gradients[name], np.float64)))
-        for name, constraint, value in _walk(tree)
-        if name in chosen
+        np.ravel(constraint.pull(part, np.asarray(gradients[name], np.float64)))
+        for name, constraint, part in _cut(tree, numbers, chosen)
     ]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def _cut(tree: Any, vector: np.ndarray, names: Iterable[str] | None):
+    """A free vector, cut into the numbers of each parameter."""
+    chosen = [
+        (name, constraint, np.shape(constraint.to_free(value)))
+        for name, constraint, value in _chosen(tree, names)
+    ]
+    ends = np.cumsum([0] + [int(np.prod(shape)) for _, _, shape in chosen])
+    if ends[-1] != len(vector):
+        raise ValueError(f"{ends[-1]} free numbers are needed, got {len(vector)}")
+    return [
+        (name, constraint, np.reshape(vector[start:stop], shape))
+        for (name, constraint, shape), start, stop in zip(
+            chosen, ends[:-1], ends[1:], strict=True
+        )
+    ]
+
+
+def _chosen(
+    tree: Any, names: Iterable[str] | None
+) -> list[tuple[str, Constraint, np.ndarray]]:
+    everything = list(_walk(tree))
+    if names is None:
+        return everything
+    wanted = set(names)
+    known = [name for name, _, _ in everything]
+    unknown = sorted(wanted - set(known))
+    if unknown:
+        raise ValueError(f"no parameter is called {unknown}; there are {known}")
+    return [item for item in everything if item[0] in wanted]
 
 
 def _walk(tree: Any, prefix: str = "") -> Iterator[tuple[str, Constraint, np.ndarray]]:

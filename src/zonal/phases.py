@@ -4,7 +4,7 @@ A level with as many independent phases as it has harmonics is complete: its fea
 are the spherical harmonics of that level, in some basis, and where the phases lie does
 not matter beyond rounding. Complete sets are picked greedily, each next point where the
 points so far explain least, from a fixed cloud of random candidates; that keeps the
-Gram matrix's condition near its size, in any dimension. Other bands start from the data
+Gram matrix well conditioned in any dimension. Other bands start from the data
 by the same greedy rule or by k-means, or at random, and are then learned.
 """
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from zonal.parameters import POSITIVE, REAL, Number, learned
+from zonal.parameters import POSITIVE, REAL, Number, check_values, learned
 from zonal.polynomials import AnyArray, check_dimension
 
 __all__ = ["ARD", "LatitudeLongitude", "Projection", "Sphere", "UnitVectors"]
@@ -44,6 +44,16 @@ class Sphere(abc.ABC):
     ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
         """Unit vectors s and radial factors r^p; pure, for use under ``jax.jit``."""
 
+    def points(
+        self, rows: Float[np.ndarray, "rows inputs"]
+    ) -> tuple[Float[np.ndarray, "rows d"], Float[np.ndarray, " rows"]]:
+        """Rows of a table as unit vectors and radial factors, in float64."""
+        rows = np.asarray(rows, np.float64)
+        self.check(rows)
+        with jax.enable_x64(True):
+            direction, radial = _directions(self, jnp.asarray(rows))
+        return np.asarray(direction), np.asarray(radial)
+
     def check(self, x: np.ndarray) -> None:
         """Refuse rows that have no place on the sphere, naming the first."""
         if x.ndim != 2 or x.shape[1] != self.n_inputs:
@@ -57,6 +67,11 @@ class Sphere(abc.ABC):
                 f"column {column} is not finite in row {row} ({len(bad)} such "
                 "entries); remove or impute them"
             )
+
+
+@jax.jit
+def _directions(sphere: Sphere, x):
+    return sphere.directions(x)
 
 
 @jax.tree_util.register_dataclass
@@ -80,6 +95,9 @@ class ARD(Sphere):
 
     scales: Float[AnyArray, " inputs"] = learned(POSITIVE)
     radial_order: Number = learned(REAL, default=0.0)
+
+    def __post_init__(self) -> None:
+        check_values(self)
 
     @classmethod
     def isotropic(cls, n_inputs: int, radial_order: float = 0.0) -> "ARD":
@@ -130,6 +148,9 @@ class Projection(Sphere):
     matrix: Float[AnyArray, "size inputs"] = learned(REAL)
     radial_order: Number = learned(REAL, default=0.0)
 
+    def __post_init__(self) -> None:
+        check_values(self)
+
     @classmethod
     def random(
         cls, n_inputs: int, size: int, radial_order: float = 0.0, seed: int = 0
@@ -165,20 +186,27 @@ class Projection(Sphere):
 
 def _lift(z, squares, radial_order):
     """(z, 1) as a direction and a radius of root mean square one, raised to p."""
-    norm = jnp.sqrt(jnp.sum(z * z, axis=1, keepdims=True) + 1)
-    direction = jnp.concatenate([z, jnp.ones_like(norm)], axis=1) / norm
-    log_radius = jnp.log(norm[:, 0]) - 0.5 * jnp.log1p(squares)
+    # Dividing by the largest entry first keeps z² finite in float32 for any finite z.
+    z = jnp.concatenate([z, jnp.ones_like(z[:, :1])], axis=1)
+    largest = jnp.max(jnp.abs(z), axis=1, keepdims=True)
+    z = z / largest
+    norm = jnp.sqrt(jnp.sum(z * z, axis=1, keepdims=True))
+    direction = z / norm
+    log_radius = jnp.log(norm[:, 0]) + jnp.log(largest[:, 0])
+    log_radius = log_radius - 0.5 * jnp.log1p(squares)
     return direction, jnp.exp(jnp.asarray(radial_order, z.dtype) * log_radius)
-
-
-class _Native(Sphere):
-    """Data that lives on the sphere: no bias, no radius, nothing to learn."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnitVectors(_Native):
-    """Rows that are unit vectors already."""
+class UnitVectors(Sphere):
+    """Rows that are unit vectors already.
+
+    Examples
+    --------
+    >>> UnitVectors(3).dimension
+    3
+    """
 
     size: int = dataclasses.field(metadata={"static": True})
 
@@ -211,7 +239,7 @@ class UnitVectors(_Native):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class LatitudeLongitude(_Native):
+class LatitudeLongitude(Sphere):
     """Rows of latitude and longitude in degrees.
 
     Examples
