@@ -47,6 +47,14 @@ def test_relu_skips_its_empty_levels():
     assert [plan.first for plan in plans] == [0, 1, 2, 4, 6]
 
 
+@pytest.mark.parametrize(
+    ("dimension", "n_features"), [(785, 1024), (9, 8000), (2, 3000)]
+)
+def test_large_budgets_and_dimensions_are_planned(dimension, n_features):
+    plans = plan_bands("banded", NTK(1), dimension, n_features)
+    assert sum(plan.size for plan in plans) == n_features
+
+
 def test_banded_is_complete_when_everything_fits():
     plans = plan_bands("banded", ContinuousDepth(1.0, 10), 3, 121)
     assert all(plan.complete for plan in plans)
@@ -75,6 +83,8 @@ def test_bad_input():
         plan_bands("dense", NTK(1), 5, 50)
     with pytest.raises(ValueError, match="n_levels must be 1 or more"):
         plan_bands("sparse", NTK(1), 5, 50, n_levels=0)
+    with pytest.raises(ValueError, match="has no phases"):
+        Band(0, 2, np.zeros((0, 3)))
     with pytest.raises(ValueError, match="from level 3 to 2 is empty"):
         Band(3, 2, np.eye(3))
     with pytest.raises(ValueError, match=r"levels count from 0, got \[-1\]"):

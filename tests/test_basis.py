@@ -20,6 +20,7 @@ from zonal import (
     Projection,
     UnitVectors,
 )
+from zonal.bands import band_kernel, numpy_shape
 from zonal.parameters import free, free_gradient, named, with_free, with_values
 from zonal.phases import random_phases
 from zonal.polynomials import gegenbauer
@@ -181,7 +182,8 @@ def test_float32_captures_no_more_than_there_is(kernel, inputs):
     x = table(300, inputs)
     basis = Basis.build(ARD.isotropic(inputs), kernel, 300, rows=x)
     captured = basis.whiten().captured(x)
-    assert captured.max() < 1.01
+    assert captured.max() < 1.05
+    assert (captured @ basis.energies).max() < 1 + 1e-4
 
 
 @pytest.mark.parametrize("start", ["greedy", "kmeans", "random"])
@@ -191,6 +193,58 @@ def test_phases_from_rows_capture_the_rows(start):
     basis = Basis.build(sphere, kernel, 100, rows=x, start=start)
     captured = basis.whiten().captured(x) @ basis.energies
     assert captured.mean() > 0.9
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 6])
+def test_endless_bands_of_step_networks(depth):
+    kernel = ArcCosine(0, depth)
+    x = table(12, 8)
+    sphere = ARD.isotropic(8)
+    whole = kernel._value(np.clip(sphere.points(x)[0] @ sphere.points(x)[0].T, -1, 1))
+    weights = kernel.level_weights(9, 1)
+    t = np.clip(sphere.points(x)[0] @ sphere.points(x)[0].T, -1, 1)
+    tail = (whole - gegenbauer(t, 1, 9) @ weights) / (1 - weights.sum())
+    shape = numpy_shape(band_kernel(Band(2, None, np.eye(1, 9)), kernel, 9))
+    assert np.allclose(shape(t), tail, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("kernel.beta", 7.0), ("kernel.cut", -7.0), ("sphere.scales", 45.0)],
+)
+def test_extreme_steps_are_survived(name, number):
+    basis = Basis.build(ARD.isotropic(3), ContinuousDepth(), 40)
+    vector = free(basis, [name])
+    vector[0] = number
+    moved = with_free(basis, vector, [name])
+    frame = moved.whiten()
+    x = table(10, 3)
+    assert np.all(np.isfinite(frame.features(x)))
+    gradients = frame.gradient(x, np.ones((10, 40), np.float32))
+    assert all(np.all(np.isfinite(value)) for value in gradients.values())
+
+
+def test_no_rows_give_no_features():
+    basis = Basis.build(ARD.isotropic(3), ContinuousDepth(), 40)
+    assert basis.whiten().features(np.zeros((0, 3))).shape == (0, 40)
+    with pytest.raises(ValueError, match="no rows were given to start from"):
+        Basis.build(ARD.isotropic(3), ContinuousDepth(), 40, rows=np.zeros((0, 3)))
+
+
+def test_rows_within_rounding_of_norm_one_capture_no_more():
+    places = np.eye(3) * 1.00009
+    band = Band(0, 60, np.eye(3))
+    basis = Basis(UnitVectors(3), FreeSpectrum(np.full(61, 1 / 61)), (band,))
+    assert basis.whiten(np.float64).captured(places).max() <= 1 + 1e-9
+
+
+def test_many_levels_share_one_sweep():
+    kernel = ContinuousDepth(0.5, 40)
+    basis = Basis.build(ARD.isotropic(1), kernel, 81, "harmonics")
+    x = np.linspace(-3, 3, 15)[:, None]
+    features = basis.whiten(np.float64).features(x)
+    truth = dense(kernel, basis.sphere.points(x)[0])
+    assert np.abs(features @ features.T - truth).max() < 1e-9
 
 
 def test_never_more_phases_than_rows():

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.polynomial import Chebyshev
 from scipy.special import eval_chebyt, eval_legendre
 
 from zonal.polynomials import (
+    chebyshev_columns,
     chebyshev_rows,
     chebyshev_sum,
     gegenbauer,
@@ -173,6 +175,25 @@ def test_gradients_of_weights_and_points(x64):
     outer = 2 * values @ np.asarray(weights)
     assert np.allclose(got[0], outer * (slopes @ np.asarray(weights)))
     assert np.allclose(got[1], outer @ values)
+
+
+def test_integers_are_welcome():
+    value = level_sum(np.array([0, 1]), np.array([0.5, 0.5]), 3)
+    assert np.allclose(value, [0.5, 1.0])
+
+
+def test_columns_have_their_own_series(x64):
+    generator = np.random.default_rng(0)
+    t = jnp.asarray(generator.uniform(-1, 1, (6, 3)))
+    coefficients = jnp.asarray(generator.normal(size=(7, 3)))
+    value, slope = jax.jvp(
+        lambda t: chebyshev_columns(t, coefficients), (t,), (jnp.ones_like(t),)
+    )
+    for column in range(3):
+        series = Chebyshev(np.asarray(coefficients[:, column]))
+        points = np.asarray(t[:, column])
+        assert np.allclose(value[:, column], series(points))
+        assert np.allclose(slope[:, column], series.deriv()(points))
 
 
 def test_bad_input():

@@ -82,6 +82,8 @@ class Band:
                 f"a band from level {self.first} to {self.last} is empty; "
                 "its last level must not lie below its first"
             )
+        if len(self.phases) == 0:
+            raise ValueError(f"band {self.name} has no phases; give it at least one")
         check_values(self)
 
     @property
@@ -99,6 +101,17 @@ class Band:
 
     def place(self, dimension: int) -> Float[np.ndarray, "phases d"]:
         return self.phases
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class SingleLevel:
+    """The kernel P_l(t) of one level, as a Chebyshev series: nothing to learn."""
+
+    coefficients: Float[Array | np.ndarray, " terms"]
+
+    def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
+        return chebyshev_sum(t, self.coefficients)
 
 
 @jax.tree_util.register_dataclass
@@ -142,14 +155,31 @@ def _angle_jvp(primals, tangents):
     return _angle(t), (-2 / np.pi) * dt / sine
 
 
-BandKernel = LevelSum | AngleSum
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClosedTail:
+    """The same as `AngleSum`, as the plain difference.
+
+    For kernels that are not smooth in the angle either (a deep network of steps); these
+    are so rough that their tail is most of the kernel and nothing is lost.
+    """
+
+    kernel: Kernel = dataclasses.field(metadata={"static": True})
+    low: Float[Array | np.ndarray, " terms"]
+    mass: Float[Array | np.ndarray, ""]
+
+    def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
+        # A closed form is the same in every dimension.
+        rest = self.kernel.shape(t, dimension=2) - chebyshev_sum(t, self.low)
+        return rest / self.mass
+
+
+BandKernel = SingleLevel | LevelSum | AngleSum | ClosedTail
 
 
 @functools.lru_cache(maxsize=64)
-def _angle_series(
-    kernel: Kernel, first: int, dimension: int
-) -> Float[np.ndarray, " terms"]:
-    """Chebyshev coefficients in the angle of all levels from ``first`` up."""
+def _endless(kernel: Kernel, first: int, dimension: int) -> AngleSum | ClosedTail:
+    """The normalised kernel of all levels from ``first`` up."""
     weights = kernel.level_weights(dimension, max(first - 1, 0))[:first]
     low = weights @ chebyshev_rows(first - 1, dimension) if first else np.zeros(1)
     mass = 1.0 - weights.sum()
@@ -164,9 +194,9 @@ def _angle_series(
     for degree in (63, 127, 255, 511):
         series = np.asarray(chebinterpolate(tail, degree))  # pyright: ignore
         if np.abs(series[-8:]).max() < 10 * rounding:
-            break
-    heard = np.flatnonzero(np.abs(series) > rounding)
-    return series[: heard[-1] + 1]
+            heard = np.flatnonzero(np.abs(series) > rounding)
+            return AngleSum(series[: heard[-1] + 1])
+    return ClosedTail(kernel, low, np.asarray(mass))
 
 
 def band_energies(
@@ -195,12 +225,11 @@ def band_kernel(
                 f"{type(kernel).__name__} ends at level {kernel.last_level}; "
                 "an endless band needs a closed-form kernel"
             )
-        return AngleSum(_angle_series(kernel, band.first, dimension))
+        return _endless(kernel, band.first, dimension)
     rows = chebyshev_rows(band.last, dimension)[band.first :]
     if band.first == band.last:
-        return LevelSum(rows[0])
-    weights = kernel.level_weights(dimension, band.last)[band.first :]
-    return LevelSum(weights @ rows / weights.sum())
+        return SingleLevel(rows[0])
+    return LevelSum(kernel.proportions(dimension, band.first, band.last) @ rows)
 
 
 def pull_band(
@@ -212,10 +241,12 @@ def pull_band(
     """A gradient in a band's Chebyshev coefficients, as one in its level weights."""
     assert band.last is not None, "an endless band has no coefficients to learn"
     rows = chebyshev_rows(band.last, dimension)[band.first :]
-    weights = kernel.level_weights(dimension, band.last)[band.first :]
-    share = weights / weights.sum()
+    energy = kernel.level_weights(dimension, band.last)[band.first :].sum()
+    if energy < np.finfo(np.float64).tiny:
+        return np.zeros(len(rows))
     gradient = rows @ coefficients
-    return (gradient - share @ gradient) / weights.sum()
+    share = kernel.proportions(dimension, band.first, band.last)
+    return (gradient - share @ gradient) / energy
 
 
 def numpy_shape(
@@ -292,9 +323,13 @@ def _present_levels(kernel: Kernel, dimension: int, stop: int) -> list[int]:
 
 def _affordable(kernel: Kernel, dimension: int, n_features: int) -> list[int]:
     """The lowest levels whose complete sets fit a budget together."""
-    # Every level costs a feature or more, two or more from level 1 up.
+    # At most every second level is empty, so even levels alone bound what can be paid.
+    stop, least = 0, 0
+    while least <= n_features:
+        least += harmonic_count(stop, dimension)
+        stop += 2
     levels, spent = [], 0
-    for level in _present_levels(kernel, dimension, n_features // 2 + 2):
+    for level in _present_levels(kernel, dimension, stop + 1):
         spent += harmonic_count(level, dimension)
         if spent > n_features:
             break

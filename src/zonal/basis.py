@@ -32,6 +32,7 @@ from zonal.bands import (
     CompleteLevel,
     LevelSum,
     Plan,
+    SingleLevel,
     band_energies,
     band_kernel,
     numpy_shape,
@@ -41,6 +42,7 @@ from zonal.bands import (
 from zonal.kernels import Kernel
 from zonal.parameters import POSITIVE, Number, check_values, learned
 from zonal.phases import greedy_phases, kmeans_phases, random_phases
+from zonal.polynomials import chebyshev_columns
 from zonal.sphere import Sphere
 
 __all__ = ["Basis", "Frame"]
@@ -218,6 +220,8 @@ class Basis:
 
 def _starting_points(sphere: Sphere, rows: np.ndarray, seed: int) -> np.ndarray:
     """Different rows on the sphere, as many as greedy selection can hold in memory."""
+    if len(rows) == 0:
+        raise ValueError("no rows were given to start from; give some, or rows=None")
     if len(rows) > _MOST_CANDIDATES:
         generator = np.random.default_rng(seed)
         rows = rows[np.sort(generator.choice(len(rows), _MOST_CANDIDATES, False))]
@@ -256,7 +260,12 @@ class BandFrame:
 
     def __call__(self, s: Float[Array, "rows d"]) -> Float[Array, "rows phases"]:
         cosines = jnp.matmul(s, self.phases.T, precision="highest")
-        values = self.shape(cosines)
+        return self.whitened(self.shape(cosines))
+
+    def whitened(
+        self, values: Float[Array, "rows phases"]
+    ) -> Float[Array, "rows phases"]:
+        """Kernel values to features, unless that is left to somebody else."""
         if self.whitening is None:
             return values
         return jnp.matmul(values, self.whitening.T, precision="highest")
@@ -388,6 +397,7 @@ class Frame:
         sums: "RowSums",
         energies: Float[np.ndarray, " bands"],
         variance: float,
+        missing: float = 0.0,
     ) -> dict[str, np.ndarray]:
         """Finish the gradient, with a gradient for every learned parameter by name.
 
@@ -400,7 +410,7 @@ class Frame:
             band, frame = basis.bands[index], self.bands[index]
             phases, shape = _pull_whitening(frame, sums.products[index])
             gradients[f"bands.{band.name}.phases"] = phases + sums.phases[index]
-            if isinstance(shape, LevelSum) and band.first != band.last:
+            if isinstance(shape, LevelSum):
                 part = pull_band(
                     band,
                     basis.kernel,
@@ -408,7 +418,7 @@ class Frame:
                     _double(shape.coefficients) + sums.coefficients[index],
                 )
                 weights[band.first : band.first + len(part)] += part
-        return gradients | pull_energies(basis, energies, variance, weights)
+        return gradients | pull_energies(basis, energies, variance, weights, missing)
 
     @functools.cached_property
     def _groups(self) -> tuple[tuple[int, ...], ...]:
@@ -510,15 +520,18 @@ def pull_energies(
     energies: Float[np.ndarray, " bands"],
     variance: float,
     weights: Float[np.ndarray, " levels"] | None = None,
+    missing: float = 0.0,
 ) -> dict[str, np.ndarray]:
     """Gradients in energies and variance, as ones in the parameters behind them.
 
-    ``weights`` is what else is known of the gradient in the kernel's level weights.
+    ``weights`` is what else is known of the gradient in the kernel's level weights,
+    ``missing`` the gradient in the weight of each level that lies in no band.
     """
-    total = np.zeros(_count_levels(basis)) if weights is None else weights.copy()
+    through = np.full(_count_levels(basis), missing)
     for band, energy, gain in zip(basis.bands, energies, basis.gains, strict=True):
         if band.last is not None:
-            total[band.first : band.last + 1] += energy * gain
+            through[band.first : band.last + 1] = energy * gain
+    total = through if weights is None else through + weights
     pulled = basis.kernel.pull_weights(basis.sphere.dimension, total)
     kernel = {f"kernel.{name}": value for name, value in pulled.items()}
     return kernel | {
@@ -538,20 +551,52 @@ def _double(leaf) -> np.ndarray:
 
 def _padded(rows: np.ndarray, with_zeros: bool = False) -> np.ndarray:
     """Rows up to the next power of two, repeating the last (or with zeros)."""
-    length = max(_SHORTEST, 1 << (len(rows) - 1).bit_length())
+    length = max(_SHORTEST, 1 << max(len(rows) - 1, 0).bit_length())
     if length == len(rows):
         return rows
-    mode = "constant" if with_zeros else "edge"
+    mode = "constant" if with_zeros or len(rows) == 0 else "edge"
     return np.pad(rows, [(0, length - len(rows))] + [(0, 0)] * (rows.ndim - 1), mode)
 
 
 def _forward(sphere, bands, groups, x):
     s, radial = sphere.directions(x)
-    blocks = tuple(
-        jnp.concatenate([bands[index](s) for index in group], axis=1)
-        for group in groups
+    return tuple(_block(s, [bands[index] for index in group]) for group in groups), (
+        radial
     )
-    return blocks, radial
+
+
+def _block(s, bands):
+    """The features of neighbouring bands, single levels in one common sweep."""
+    singles = [band for band in bands if isinstance(band.shape, SingleLevel)]
+    values = iter(_single_levels(s, singles) if len(singles) > 1 else ())
+    parts = []
+    for band in bands:
+        if len(singles) > 1 and isinstance(band.shape, SingleLevel):
+            parts.append(band.whitened(next(values)))
+        else:
+            parts.append(band(s))
+    return jnp.concatenate(parts, axis=1)
+
+
+def _single_levels(s, bands):
+    """κ_b(V_b s) of bands of one level each, as one array cut into bands."""
+    sizes = [band.phases.shape[0] for band in bands]
+    terms = max(band.shape.coefficients.shape[0] for band in bands)
+    series = [
+        jnp.pad(c := band.shape.coefficients, (0, terms - c.shape[0]))[:, None]
+        for band in bands
+    ]
+    columns = jnp.concatenate(
+        [
+            jnp.broadcast_to(one, (terms, size))
+            for one, size in zip(series, sizes, strict=True)
+        ],
+        axis=1,
+    )
+    phases = jnp.concatenate([band.phases for band in bands])
+    cosines = jnp.matmul(s, phases.T, precision="highest")
+    values = chebyshev_columns(cosines, jax.lax.stop_gradient(columns))
+    return jnp.split(values, np.cumsum(sizes)[:-1].tolist(), axis=1)
 
 
 _map_rows = jax.jit(_forward, static_argnums=2)

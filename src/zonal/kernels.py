@@ -60,6 +60,13 @@ class Kernel(abc.ABC):
     ) -> Float[Array, "*points"]:
         """κ(t) on the sphere in R^d, differentiable in t, its slope finite at ±1."""
 
+    def proportions(
+        self, dimension: int, first: int, last: int
+    ) -> Float[np.ndarray, " levels"]:
+        """The weights of levels ``first`` to ``last``, scaled to sum to one."""
+        weights = self.level_weights(dimension, last)[first:]
+        return weights / weights.sum()
+
     def tail_mass(self, dimension: int, max_level: int) -> float:
         """What the levels above ``max_level`` carry of κ(1) = 1."""
         return max(0.0, 1.0 - float(self.level_weights(dimension, max_level).sum()))
@@ -275,14 +282,20 @@ class ContinuousDepth(_Spectral):
         self, dimension: int, max_level: int | None = None
     ) -> Float[np.ndarray, " levels"]:
         check_dimension(dimension)
+        return _up_to(_softmax(self._log_weights(dimension)), max_level)
+
+    def proportions(
+        self, dimension: int, first: int, last: int
+    ) -> Float[np.ndarray, " levels"]:
+        # From logarithms, so that a band keeps its shape when its energy underflows.
+        return _softmax(self._log_weights(dimension)[first : last + 1])
+
+    def _log_weights(self, dimension: int) -> np.ndarray:
         log_weights = float(self.beta) * self._log_decay - self._levels / self.cut
-        if self.decay == "eigenvalue":
-            log_weights = log_weights + [
-                _log_integer(harmonic_count(level, dimension))
-                for level in range(self.max_level + 1)
-            ]
-        weights = np.exp(log_weights - log_weights.max())
-        return _up_to(weights / weights.sum(), max_level)
+        if self.decay == "energy":
+            return log_weights
+        counts = [harmonic_count(level, dimension) for level in range(len(log_weights))]
+        return log_weights + [_log_integer(count) for count in counts]
 
     def pull_weights(
         self, dimension: int, gradient: Float[np.ndarray, " levels"]
@@ -319,6 +332,7 @@ class FreeSpectrum(_Spectral):
 
     def __post_init__(self) -> None:
         check_levels(range(len(self.weights)))
+        object.__setattr__(self, "weights", np.asarray(self.weights, np.float64))
         check_values(self)
 
     @classmethod
@@ -379,7 +393,14 @@ def equivalent_depth(kernel: Kernel, dimension: int, max_depth: int = 256) -> in
 
 def _root_energies(kernel: Kernel, dimension: int, last: int) -> np.ndarray:
     energies = kernel.level_weights(dimension, last)[1:]
+    if not energies.sum() > 0:
+        raise ValueError(f"{kernel} has no weight above level 0, hence no depth")
     return np.sqrt(energies / energies.sum())
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    shares = np.exp(logits - logits.max())
+    return shares / shares.sum()
 
 
 def _up_to(weights: np.ndarray, max_level: int | None) -> np.ndarray:

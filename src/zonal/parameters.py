@@ -51,9 +51,9 @@ class Constraint:
     pull: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-# exp(±50) is far beyond any scale that standardised data can ask for, and keeps every
+# exp(±40) is far beyond any scale that standardised data can ask for, and keeps every
 # product of a few parameters finite in float32.
-_LOG_LIMIT = 50.0
+_LOG_LIMIT = 40.0
 
 
 def _exp(numbers: np.ndarray) -> np.ndarray:
@@ -141,7 +141,7 @@ def check_values(tree: Any) -> None:
     for field in dataclasses.fields(tree):
         constraint = field.metadata.get("constraint")
         value = getattr(tree, field.name)
-        if constraint is None or not isinstance(value, (int, float, np.ndarray)):
+        if constraint is None or isinstance(value, Array):
             continue
         if not constraint.valid(np.asarray(value)):
             raise ValueError(f"{field.name} must be {constraint.name}, got {value}")

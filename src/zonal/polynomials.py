@@ -14,7 +14,7 @@ dimension, and nothing ever overflows.
 **A weighted sum is one short series.** Σ_l w_l P_l(t) = Σ_k c_k T_k(t), where c is a
 linear image of w. Clenshaw's rule sums it without storing a level, at two operations a
 term whatever the dimension; even and odd terms run as two independent series in
-u = 2t² - 1, which halves the chain and its rounding. The slope is another such series,
+u = 2t² - 1, which halves the chain. The slope is another such series,
 so a value and its gradient cost two sweeps and no intermediate is kept: see the custom
 derivative of :func:`chebyshev_sum`.
 
@@ -31,9 +31,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 __all__ = [
+    "chebyshev_columns",
     "chebyshev_rows",
     "chebyshev_sum",
     "gegenbauer",
@@ -54,6 +55,7 @@ def harmonic_count(level: int, dimension: int) -> int:
     >>> [harmonic_count(level, 3) for level in range(5)]
     [1, 3, 5, 7, 9]
     """
+    level, dimension = int(level), int(dimension)  # NumPy's integers would wrap
     check_dimension(dimension)
     if level < 0:
         raise ValueError(f"level must be 0 or more, got {level}")
@@ -180,8 +182,8 @@ def chebyshev_rows(max_level: int, dimension: int) -> Float[np.ndarray, "levels 
 
 
 def level_sum(
-    t: Float[AnyArray, "*points"],
-    weights: Float[AnyArray, " levels"],
+    t: Num[AnyArray, "*points"],
+    weights: Num[AnyArray, " levels"],
     dimension: int,
     levels: Sequence[int] | None = None,
 ) -> Float[Array, "*points"]:
@@ -201,6 +203,8 @@ def level_sum(
         raise ValueError(f"{len(chosen)} levels were given {weights.shape[0]} weights")
     check_points(t)
     points = jnp.asarray(t)
+    if not jnp.issubdtype(points.dtype, jnp.floating):
+        points = points.astype(float)
     rows = jnp.asarray(chebyshev_rows(max(chosen), dimension)[chosen], points.dtype)
     return chebyshev_sum(points, jnp.asarray(weights, points.dtype) @ rows)
 
@@ -211,6 +215,25 @@ def chebyshev_sum(
 ) -> Float[Array, "*points"]:
     """Σ_k c_k T_k(t). Its gradient costs two more sweeps and stores only the slope."""
     return _clenshaw(t, coefficients)
+
+
+@jax.custom_jvp
+def chebyshev_columns(
+    t: Float[Array, "rows columns"], coefficients: Float[Array, "terms columns"]
+) -> Float[Array, "rows columns"]:
+    """A series of its own for each column of t, in one sweep; the series are fixed.
+
+    Differentiable in t alone. Many short levels evaluated together cost one chain to
+    compile instead of one each.
+    """
+    return _clenshaw(t, coefficients[:, None, :])
+
+
+@chebyshev_columns.defjvp
+def _chebyshev_columns_jvp(primals, tangents):
+    (t, coefficients), (dt, _) = primals, tangents
+    slopes = _slope_coefficients(coefficients)
+    return chebyshev_columns(t, coefficients), chebyshev_columns(t, slopes) * dt
 
 
 def _chebyshev_sum_forward(t, coefficients):

@@ -73,16 +73,29 @@ def funk_hecke(
 
 
 def _by_quadrature(shape: Shape, dimension: int, max_level: int):
-    angle, mass = _nodes(dimension, 2048 + 4 * max_level)
+    # Harmonic counts that float64 cannot hold are hopeless here, and left to the walk.
+    counts = np.array(
+        [
+            float(count) if count.bit_length() < 1000 else np.inf
+            for count in (harmonic_count(k, dimension) for k in range(max_level + 1))
+        ]
+    )
+    resolved = np.isfinite(counts)
+    counts = np.where(resolved, counts, 0.0)
+    nodes = 1024 + 2 * max_level
+    coarse, _ = _integrals(shape, dimension, max_level, nodes)
+    fine, size = _integrals(shape, dimension, max_level, 2 * nodes)
+    error = counts * (16 * _ROUNDING * size + np.abs(fine - coarse))
+    return counts * fine, np.where(resolved, error, np.inf)
+
+
+def _integrals(shape: Shape, dimension: int, max_level: int, nodes: int):
+    """∫ κ P_l dμ for every level, and the integral of its absolute value."""
+    angle, mass = _nodes(dimension, nodes)
     cosine = np.cos(angle)
     values = mass * shape(cosine)
     terms = gegenbauer(cosine, max_level, dimension) * values[:, None]
-    counts = np.array(
-        [float(harmonic_count(level, dimension)) for level in range(max_level + 1)]
-    )
-    weights = counts * terms.sum(axis=0)
-    error = 16 * _ROUNDING * counts * np.abs(terms).sum(axis=0)
-    return weights, error
+    return terms.sum(axis=0), np.abs(terms).sum(axis=0)
 
 
 @functools.lru_cache(maxsize=64)
