@@ -1,5 +1,6 @@
 """Features, captured variance and gradients against dense algebra."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -160,7 +161,9 @@ def test_covariance_is_the_kernel_between_rows():
     kernel = ContinuousDepth(0.9, 7)
     sphere = ARD(np.array([0.3, 1.0, 2.0]), 1.0)
     basis = Basis.build(sphere, kernel, 30, "banded")
-    basis = with_values(basis, {"variance": 2.0, "gains": np.array([0.5, 3.0, 1.5])})
+    energies = basis.energies * np.array([0.5, 3.0, 1.5])
+    basis = dataclasses.replace(basis, free_energies=basis.energies)
+    basis = with_values(basis, {"variance": 2.0, "free_energies": energies})
     scales = np.asarray(sphere.scales)
 
     def lift(rows):

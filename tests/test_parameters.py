@@ -76,7 +76,6 @@ def test_names_are_stable():
         "bands.level_5.phases",
         "bands.level_6.phases",
         "variance",
-        "gains",
     ]
     projected = Basis.build(
         Projection.random(9, 2), FreeSpectrum(np.full(4, 0.25)), 12, "banded"
@@ -87,7 +86,6 @@ def test_names_are_stable():
         "kernel.weights",
         "bands.levels_2_3.phases",
         "variance",
-        "gains",
     ]
 
 

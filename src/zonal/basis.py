@@ -72,8 +72,9 @@ class Basis:
         The map to the sphere, the kernel's shape, and the bands it is split into.
     variance
         Prior variance of the function at a row of radius one.
-    gains
-        A factor on each band's energy, one by default.
+    free_energies
+        Each band's part of the variance, where it is learned by itself; None leaves it
+        to the kernel's level weights, which then only shape the inside of a band.
 
     Examples
     --------
@@ -88,7 +89,7 @@ class Basis:
     kernel: Kernel
     bands: tuple[Band | CompleteLevel, ...]
     variance: Number = learned(POSITIVE, default=1.0)
-    gains: Float[np.ndarray, " bands"] = learned(POSITIVE, default=None)
+    free_energies: Float[np.ndarray, " bands"] | None = learned(POSITIVE, default=None)
 
     def __post_init__(self) -> None:
         if not self.bands:
@@ -101,8 +102,12 @@ class Basis:
                 )
             top = np.inf if band.last is None else band.last
             self._check_band(band)
-        if self.gains is None:
-            object.__setattr__(self, "gains", np.ones(len(self.bands)))
+        energies = self.free_energies
+        if energies is not None and len(energies) != len(self.bands):
+            raise ValueError(
+                f"{len(self.bands)} bands need as many free energies, "
+                f"got {len(energies)}"
+            )
         check_values(self)
 
     def _check_band(self, band: Band | CompleteLevel) -> None:
@@ -170,12 +175,18 @@ class Basis:
     @property
     def energies(self) -> Float[np.ndarray, " bands"]:
         """Each band's part of the prior variance, in units of ``variance``."""
-        return self.shares * self.gains
+        return self.shares if self.free_energies is None else self.free_energies
 
     @property
     def total_energy(self) -> float:
-        """κ(1) with the gains: all bands, and the levels that lie in none."""
-        return float(self.energies.sum() + max(0.0, 1.0 - self.shares.sum()))
+        """All bands and the rest: the prior variance in units of ``variance``."""
+        return float(self.energies.sum()) + self.missing_energy
+
+    @property
+    def missing_energy(self) -> float:
+        """The weight of the levels that lie in no band."""
+        missing = 1.0 - float(self.shares.sum())
+        return missing if missing > 1e-12 else 0.0
 
     @property
     def incomplete(self) -> tuple[int, ...]:
@@ -201,10 +212,10 @@ class Basis:
         dimension = self.sphere.dimension
         with jax.enable_x64(True):
             shape = np.array(self.kernel.shape(t, dimension))
-        for band, share, gain in zip(self.bands, self.shares, self.gains, strict=True):
-            if gain != 1:
+        if self.free_energies is not None:
+            for band, more in zip(self.bands, self.energies - self.shares, strict=True):
                 part = numpy_shape(band_kernel(band, self.kernel, dimension))
-                shape += (gain - 1) * share * part(t)
+                shape += more * part(t)
         return float(self.variance) * np.outer(radial, radial_other) * shape
 
     def whiten(self, dtype: Any = np.float32) -> "Frame":
@@ -435,6 +446,11 @@ class Frame:
                 groups.append((index,))
         return tuple(groups)
 
+    @functools.cached_property
+    def large_bands(self) -> frozenset[int]:
+        """The bands that `kernel_blocks` leaves unwhitened."""
+        return frozenset(group[0] for group in self._groups if self._is_large(group))
+
     def _is_large(self, group: tuple[int, ...]) -> bool:
         part = self.basis.slices[group[0]]
         on_cpu = jax.default_backend() == "cpu"
@@ -443,9 +459,10 @@ class Frame:
     @functools.cached_property
     def _leaves(self):
         """Sphere and bands as arrays of the frame's dtype, large bands left raw."""
-        large = {group[0] for group in self._groups if self._is_large(group)}
         bands = tuple(
-            dataclasses.replace(band, whitening=None) if index in large else band
+            dataclasses.replace(band, whitening=None)
+            if index in self.large_bands
+            else band
             for index, band in enumerate(self.bands)
         )
         with jax.enable_x64(self.dtype == np.float64):
@@ -528,16 +545,15 @@ def pull_energies(
     ``missing`` the gradient in the weight of each level that lies in no band.
     """
     through = np.full(_count_levels(basis), missing)
-    for band, energy, gain in zip(basis.bands, energies, basis.gains, strict=True):
+    fixed = basis.free_energies is not None
+    for band, energy in zip(basis.bands, energies, strict=True):
         if band.last is not None:
-            through[band.first : band.last + 1] = energy * gain
+            through[band.first : band.last + 1] = 0.0 if fixed else energy
     total = through if weights is None else through + weights
     pulled = basis.kernel.pull_weights(basis.sphere.dimension, total)
     kernel = {f"kernel.{name}": value for name, value in pulled.items()}
-    return kernel | {
-        "variance": np.asarray(variance),
-        "gains": energies * basis.shares,
-    }
+    own = {"free_energies": energies} if fixed else {}
+    return kernel | own | {"variance": np.asarray(variance)}
 
 
 def _count_levels(basis: Basis) -> int:

@@ -141,7 +141,7 @@ def check_values(tree: Any) -> None:
     for field in dataclasses.fields(tree):
         constraint = field.metadata.get("constraint")
         value = getattr(tree, field.name)
-        if constraint is None or isinstance(value, Array):
+        if constraint is None or value is None or isinstance(value, Array):
             continue
         if not constraint.valid(np.asarray(value)):
             raise ValueError(f"{field.name} must be {constraint.name}, got {value}")
@@ -271,6 +271,8 @@ def _walk(tree: Any, prefix: str = "") -> Iterator[tuple[str, Constraint, np.nda
     for field in dataclasses.fields(tree):
         value = getattr(tree, field.name)
         name = f"{prefix}{field.name}"
+        if value is None:
+            continue
         if "constraint" in field.metadata:
             yield name, field.metadata["constraint"], np.asarray(value, np.float64)
         elif dataclasses.is_dataclass(value):

@@ -1,0 +1,61 @@
+"""One pass over the rows: chunks side by side, sums in order.
+
+Statistics and pullback are the only two places where data is touched, and both are a
+function of a chunk whose results add up. Here that function runs on one machine: a
+thread a core, each with its own chunk, and BLAS on one thread meanwhile. (BLAS's own
+threads spin while they wait. NumPy's, SciPy's and XLA's pools on the same cores then
+take turns at blocking each other, which was measured to cost a factor of two to eight.)
+The results are added in the order of the rows, so the same rows give the same sums.
+"""
+
+import collections
+import functools
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+from zonal.sources import CHUNK_ROWS, Chunk, Source
+
+__all__ = ["chunk_results", "single_threaded_blas"]
+
+Result = TypeVar("Result")
+
+
+@functools.lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def single_threaded_blas() -> AbstractContextManager:
+    """A context in which BLAS keeps to the thread that calls it."""
+    return _controller().limit(limits=1, user_api="blas")
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def chunk_results(
+    function: Callable[[Chunk], Result], source: Source
+) -> Iterator[Result]:
+    """``function`` of every chunk of a source, computed side by side, in order."""
+    workers = core_count()
+    rows = source.n_rows
+    # A few rows are shared out evenly, so that no core is idle.
+    size = CHUNK_ROWS if rows is None else min(CHUNK_ROWS, -(-rows // workers))
+    waiting: collections.deque[Future[Result]] = collections.deque()
+    with single_threaded_blas(), ThreadPoolExecutor(workers) as pool:
+        for chunk in source.chunks(max(1, size)):
+            waiting.append(pool.submit(function, chunk))
+            # One chunk ahead of the workers: enough to keep them busy.
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,240 @@
+"""The posterior: what is known of the function and of new targets, row by row.
+
+With A = I + S from the statistics, the weights of the scaled features are normal with
+mean μ = A⁻¹m and covariance A⁻¹. At a row with features φ and prior variance k
+
+    mean f = φᵀμ,    var f = k - φᵀ(I - A⁻¹)φ,    var y = var f + σ²/a.
+
+I - A⁻¹ = R Rᵀ is folded with the scales and the whitening of every band into one
+matrix, so a prediction with its variance is one product with the raw kernel values:
+with ψ = Rᵀφ the mean is ψᵀR⁻¹μ and the variance k - |ψ|².
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import block_diag, cho_solve, solve_triangular
+from scipy.special import ndtri
+
+from zonal.basis import Frame, feature_scales
+from zonal.objective import Process, factorise, robust_cholesky
+from zonal.passes import chunk_results, single_threaded_blas
+from zonal.sources import ArraySource, Chunk, Source
+from zonal.statistics import Statistics, row_weights
+
+__all__ = ["Posterior", "Prediction"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction:
+    """Normal distributions, one a row: of the function f and of a new target y."""
+
+    mean: Float[np.ndarray, " rows"]
+    variance_f: Float[np.ndarray, " rows"]
+    variance_y: Float[np.ndarray, " rows"]
+
+    def quantiles(
+        self, levels: Float[np.ndarray, " levels"]
+    ) -> Float[np.ndarray, "rows levels"]:
+        """Quantiles of a new target."""
+        deviation = np.sqrt(self.variance_y)
+        return self.mean[:, None] + deviation[:, None] * ndtri(levels)[None, :]
+
+    def log_density(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+        """Log predictive density of targets."""
+        error = (y - self.mean) ** 2 / self.variance_y
+        return -0.5 * (np.log(2 * np.pi * self.variance_y) + error)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Posterior:
+    """A process and the statistics of its data, solved.
+
+    Examples
+    --------
+    >>> from zonal import ARD, Basis, ContinuousDepth
+    >>> from zonal.objective import Process
+    >>> from zonal.statistics import collect
+    >>> x = np.linspace(-1, 1, 50)[:, None]
+    >>> process = Process(Basis.build(ARD.isotropic(1), ContinuousDepth(), 30), 0.01)
+    >>> source = ArraySource(x, np.sin(3 * x[:, 0]))
+    >>> posterior = Posterior(process, collect(process.basis.whiten(), source))
+    >>> bool(abs(posterior.predict(x).mean - np.sin(3 * x[:, 0])).max() < 0.1)
+    True
+    """
+
+    process: Process
+    statistics: Statistics
+    dtype: Any = np.float32
+
+    @functools.cached_property
+    def frame(self) -> Frame:
+        """The whitened basis that maps rows to features."""
+        return self.process.basis.whiten(self.dtype)
+
+    @functools.cached_property
+    def factor(self) -> Float[np.ndarray, "features features"]:
+        """Cholesky factor of A = I + S."""
+        scales = feature_scales(self.process.basis)
+        gram = self.statistics.gram
+        return factorise(np.outer(scales, scales) * gram / float(self.process.noise))
+
+    @functools.cached_property
+    def weights(self) -> Float[np.ndarray, " features"]:
+        """Posterior mean μ of the scaled features' weights."""
+        scales = feature_scales(self.process.basis)
+        moment = scales * self.statistics.moment / float(self.process.noise)
+        return cho_solve((self.factor, True), moment)
+
+    @property
+    def effective_parameters(self) -> float:
+        """tr(A⁻¹S): how many parameters the data have determined."""
+        inverse = solve_triangular(self.factor, np.eye(len(self.factor)), lower=True)
+        return float(len(self.factor) - np.sum(inverse**2))
+
+    def predict(
+        self,
+        x: Float[np.ndarray, "rows inputs"],
+        precision: Float[np.ndarray, " rows"] | None = None,
+    ) -> Prediction:
+        """Mean and variances at new rows; the answer does not depend on how many."""
+        source = ArraySource(x, np.zeros(len(x)), precision=precision)
+        parts = list(self.predict_chunks(source))
+        return Prediction(
+            *(
+                np.concatenate([getattr(part, field.name) for part in parts])
+                for field in dataclasses.fields(Prediction)
+            )
+        )
+
+    def predict_chunks(self, source: Source) -> Iterator[Prediction]:
+        """Predictions for a stream of rows, a chunk at a time."""
+        _ = self._folded  # once, before the threads ask for it
+        return chunk_results(self._predict_chunk, source)
+
+    @functools.cached_property
+    def _folded(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Raw kernel values to ψ, the weights of ψ in the mean, and the jitter in ψ."""
+        size = len(self.factor)
+        inverse = cho_solve((self.factor, True), np.eye(size))
+        # Directions that the data say nothing about are zero in I - A⁻¹ up to rounding
+        # of the statistics; the jitter that makes a root of them is taken out of the
+        # variance again.
+        root, jitter = robust_cholesky(np.eye(size) - (inverse + inverse.T) / 2)
+        scales = feature_scales(self.process.basis)
+        large = self.frame.large_bands
+        whitening = block_diag(
+            *(
+                band.whitening if index in large else np.eye(len(band.phases))
+                for index, band in enumerate(self.frame.bands)
+            )
+        )
+        matrix = root.T @ (scales[:, None] * whitening)
+        direction = solve_triangular(root, self.weights, lower=True)
+        return matrix.T.astype(self.dtype), direction, jitter
+
+    def _predict_chunk(self, chunk: Chunk) -> Prediction:
+        matrix, direction, jitter = self._folded
+        blocks, radial = self.frame.kernel_blocks(chunk.x)
+        values = blocks[0] if len(blocks) == 1 else np.hstack(blocks)
+        projected = values @ matrix
+        radial = radial.astype(np.float64)
+        basis, noise = self.process.basis, float(self.process.noise)
+        removed = np.einsum("ij,ij->i", projected, projected, dtype=np.float64)
+        prior = float(basis.variance) * basis.total_energy
+        left = (1 + jitter) * prior - removed
+        variance = radial**2 * np.maximum(left, 1e-9 * prior)
+        _, precision = row_weights(chunk)
+        mean = radial * (projected.astype(np.float64) @ direction)
+        return Prediction(mean, variance, variance + noise / precision)
+
+    def covariance(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> Float[np.ndarray, "rows rows"]:
+        """Joint posterior covariance of f at a few rows, in float64."""
+        features = self.process.basis.whiten(np.float64).features(x)
+        with single_threaded_blas():
+            kept = solve_triangular(self.factor, features.T, lower=True)
+            prior = self.process.basis.covariance(x)
+            return prior - features @ features.T + kept.T @ kept
+
+    def sample_functions(self, count: int, seed: int = 0) -> "FunctionSamples":
+        """Draw functions from the posterior, to be evaluated anywhere at O(M) a row."""
+        normal = np.random.default_rng(seed).normal(size=(len(self.factor), count))
+        noise = solve_triangular(self.factor, normal, lower=True, trans=1)
+        return FunctionSamples(self, self.weights[:, None] + noise, seed)
+
+    def leave_one_out(self, source: Source) -> Iterator[Prediction]:
+        """Each row's prediction from all the others, in one more pass.
+
+        The posterior of the features' weights without a row is a rank-one change of
+        the one with it, so its leverage tells what the row would be predicted as.
+        """
+        return chunk_results(self._leave_out_chunk, source)
+
+    def _leave_out_chunk(self, chunk: Chunk) -> Prediction:
+        basis, noise = self.process.basis, float(self.process.noise)
+        unit, radial = self.frame.unit_features(chunk.x)
+        scales = feature_scales(basis)
+        features = unit * radial[:, None] * scales[None, :]
+        kept = solve_triangular(self.factor, features.T, lower=True)
+        _, precision = row_weights(chunk)
+        known = np.sum(kept**2, axis=0)
+        leverage = np.minimum(precision * known / noise, 1 - 1e-9)
+        mean = features @ self.weights
+        left_out = (mean - leverage * chunk.y) / (1 - leverage)
+        prior = float(basis.variance) * basis.total_energy * radial**2
+        rest = np.maximum(prior - np.sum(features**2, axis=1), 0.0)
+        variance = known / (1 - leverage) + rest
+        return Prediction(left_out, variance, variance + noise / precision)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FunctionSamples:
+    """Functions drawn from a posterior: the same function at every call.
+
+    What the features do not capture is drawn independently at each row, from a seed
+    made of the row itself, so that a function keeps its value at a row seen again.
+    """
+
+    posterior: Posterior
+    weights: Float[np.ndarray, "features samples"]
+    seed: int
+
+    def __call__(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> Float[np.ndarray, "rows samples"]:
+        """The sampled functions at some rows."""
+        source = ArraySource(x, np.zeros(len(x)))
+        return np.concatenate(list(chunk_results(self._chunk, source)))
+
+    def _chunk(self, chunk: Chunk) -> np.ndarray:
+        basis, frame = self.posterior.process.basis, self.posterior.frame
+        unit, radial = frame.unit_features(chunk.x)
+        features = unit * radial[:, None] * feature_scales(basis)[None, :]
+        prior = float(basis.variance) * basis.total_energy * radial**2
+        rest = np.maximum(prior - np.sum(features**2, axis=1), 0.0)
+        own = _normal_of_rows(chunk.x, self.weights.shape[1], self.seed)
+        return features @ self.weights + np.sqrt(rest)[:, None] * own
+
+
+def _normal_of_rows(x: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Standard normals that depend on nothing but the row, the column and the seed."""
+    words = np.ascontiguousarray(x, np.float64).view(np.uint64)
+    state = _mixed(np.full(len(x), np.uint64(seed)))
+    for column in range(words.shape[1]):
+        state = _mixed(state ^ words[:, column])
+    draws = _mixed(state[:, None] ^ _mixed(np.arange(count, dtype=np.uint64))[None, :])
+    return ndtri((draws >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54)
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64: every bit of the input stirs every bit."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

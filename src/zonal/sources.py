@@ -1,0 +1,202 @@
+"""Sources: where rows come from, a chunk at a time.
+
+A source can be read again and again, always in the same order, in chunks whose size
+does not depend on how many rows there are. Everything that learns from data goes
+through this one door; files and clusters are further sources of the same kind.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["ArraySource", "Chunk", "Source"]
+
+CHUNK_ROWS = 8192
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some rows: inputs, targets, how often each counts, how precise each is.
+
+    ``weight`` repeats a row: weight 2 is the row twice. ``precision`` is what is known
+    of its noise: precision 4 means half the standard deviation. None stands for ones.
+    """
+
+    x: Float[np.ndarray, "rows inputs"]
+    y: Float[np.ndarray, " rows"]
+    weight: Float[np.ndarray, " rows"] | None = None
+    precision: Float[np.ndarray, " rows"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "Chunk":
+        return Chunk(
+            self.x[rows],
+            self.y[rows],
+            None if self.weight is None else self.weight[rows],
+            None if self.precision is None else self.precision[rows],
+        )
+
+
+class Source(abc.ABC):
+    """A stream of chunks that can be read more than once."""
+
+    @property
+    @abc.abstractmethod
+    def n_inputs(self) -> int:
+        """Columns of the inputs."""
+
+    @property
+    @abc.abstractmethod
+    def n_rows(self) -> int | None:
+        """How many rows there are, or None where only reading tells."""
+
+    @abc.abstractmethod
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        """All rows in order, at most ``size`` at a time."""
+
+    def sample(self, count: int, seed: int = 0) -> Chunk:
+        """Rows drawn evenly without replacement, in their order; all if there are few.
+
+        One pass, holding no more than the sample: each row draws a random key, and the
+        rows with the smallest keys stay.
+        """
+        generator = np.random.default_rng(seed)
+        kept: Chunk | None = None
+        keys = np.zeros(0)
+        for chunk in self.chunks():
+            keys = np.concatenate([keys, generator.random(len(chunk))])
+            kept = chunk if kept is None else joined([kept, chunk])
+            if len(keys) > count:
+                stay = np.sort(np.argpartition(keys, count - 1)[:count])
+                keys, kept = keys[stay], kept[stay]
+        if kept is None:
+            raise ValueError("the source has no rows; give it at least one")
+        return kept
+
+
+def joined(chunks: list[Chunk]) -> Chunk:
+    """Chunks one below the other."""
+
+    def column(name: str) -> np.ndarray | None:
+        parts = [getattr(chunk, name) for chunk in chunks]
+        if all(part is None for part in parts):
+            return None
+        sizes = [len(chunk) for chunk in chunks]
+        filled = [
+            np.ones(size) if part is None else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        return np.concatenate(filled)
+
+    return Chunk(
+        np.concatenate([chunk.x for chunk in chunks]),
+        np.concatenate([chunk.y for chunk in chunks]),
+        column("weight"),
+        column("precision"),
+    )
+
+
+class ArraySource(Source):
+    """Rows held in memory as NumPy arrays.
+
+    Parameters
+    ----------
+    x, y
+        Inputs, one row each, and their targets.
+    weight, precision
+        How often each row counts, and how precise its target is; ones by default.
+
+    Examples
+    --------
+    >>> source = ArraySource(np.zeros((5, 2)), np.arange(5.0))
+    >>> [len(chunk) for chunk in source.chunks(size=2)]
+    [2, 2, 1]
+    """
+
+    def __init__(self, x, y, weight=None, precision=None):
+        x, y = np.asarray(x), np.asarray(y)
+        if x.ndim != 2 or y.ndim != 1 or len(x) != len(y):
+            raise ValueError(
+                f"x must be (rows, columns) and y (rows,); got {x.shape} and {y.shape}"
+            )
+        if len(x) == 0:
+            raise ValueError("the table has no rows; give it at least one")
+        self._all = Chunk(
+            _floating(x, "x"),
+            _floating(y, "y"),
+            _positive(weight, "weight", len(x)),
+            _positive(precision, "precision", len(x)),
+        )
+        _check_finite(self._all)
+
+    @property
+    def n_inputs(self) -> int:
+        return self._all.x.shape[1]
+
+    @property
+    def n_rows(self) -> int:
+        return len(self._all)
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        for start in range(0, len(self._all), size):
+            yield self._all[start : start + size]
+
+    def sample(self, count: int, seed: int = 0) -> Chunk:
+        if count >= len(self._all):
+            return self._all
+        generator = np.random.default_rng(seed)
+        rows = generator.choice(len(self._all), count, replace=False)
+        return self._all[np.sort(rows)]
+
+
+def _floating(values: np.ndarray, name: str) -> np.ndarray:
+    if values.dtype in (np.float32, np.float64):
+        return values
+    if not (np.issubdtype(values.dtype, np.number) or values.dtype == bool):
+        raise ValueError(f"{name} must hold numbers, not {values.dtype}")
+    if np.iscomplexobj(values):
+        raise ValueError(f"{name} must hold real numbers, not {values.dtype}")
+    return values.astype(np.float64)
+
+
+def _positive(values, name: str, count: int) -> np.ndarray | None:
+    if values is None:
+        return None
+    values = np.asarray(values, np.float64)
+    if values.shape != (count,):
+        raise ValueError(f"{name} must have shape ({count},), got {values.shape}")
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(bad):
+        raise ValueError(
+            f"{name} must be finite and 0 or more; row {bad[0]} has {values[bad[0]]}"
+        )
+    if name == "precision" and np.any(values == 0):
+        row = int(np.argmin(values))
+        raise ValueError(f"precision must be positive; row {row} has 0: remove the row")
+    if not np.any(values > 0):
+        raise ValueError(f"every {name} is zero: no row is left to learn from")
+    return values
+
+
+def _check_finite(chunk: Chunk, first_row: int = 0) -> None:
+    if np.isfinite(chunk.x).all() and np.isfinite(chunk.y).all():
+        return
+    for column in range(chunk.x.shape[1]):
+        _refuse(chunk.x[:, column], f"column {column}", first_row)
+    _refuse(chunk.y, "the target", first_row)
+
+
+def _refuse(values: np.ndarray, name: str, first_row: int) -> None:
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        rows = ", ".join(str(first_row + row) for row in bad[:3])
+        more = ", ..." if len(bad) > 3 else ""
+        raise ValueError(
+            f"{name} has {len(bad)} values that are not finite (rows {rows}{more}); "
+            "remove or impute them"
+        )

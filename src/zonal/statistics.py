@@ -1,0 +1,237 @@
+"""Statistics: all that inference needs of the data, as sums over rows.
+
+For unit features φ (no scale, no depth in them) and radial factors ρ the sums are
+
+    G = Σ w a ρ² φφᵀ,   h = Σ w a ρ y φ,   Σ w a y²,   Σ w,   Σ w log a,
+
+with row weights w and known precisions a; and, for the bound, what each band fails to
+capture of each row, ρ² (1 - |φ_b|²). They form a monoid: statistics of two tables add
+up to those of both, and rows can be taken out again. So streaming, forgetting, merging
+and distribution are all the same `+` and `-`.
+
+Chunk products run in the features' precision (float32 through BLAS's symmetric product,
+by default) and are summed in float64.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+from jaxtyping import Float
+
+from zonal.basis import Basis, Frame
+from zonal.passes import chunk_results
+from zonal.sources import Chunk, Source
+
+__all__ = ["Statistics", "Uncaptured", "collect"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Uncaptured:
+    """Row by row, the part of each incomplete band's variance that is not captured.
+
+    ``count`` is how often a row counts: 1, its weight, or -1 where it was taken out.
+    """
+
+    parts: Float[np.ndarray, "rows bands"]
+    prior: Float[np.ndarray, " rows"]
+    precision: Float[np.ndarray, " rows"]
+    count: Float[np.ndarray, " rows"]
+
+    @classmethod
+    def empty(cls, n_bands: int) -> "Uncaptured":
+        none = np.zeros(0, np.float32)
+        return cls(np.zeros((0, n_bands), np.float32), none, none, none)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def joined(self, others: Iterable["Uncaptured"]) -> "Uncaptured":
+        every = [self, *others]
+        return Uncaptured(
+            *(
+                np.concatenate([getattr(one, field.name) for one in every])
+                for field in dataclasses.fields(self)
+            )
+        )
+
+    def summary(self, most: int) -> "Uncaptured":
+        """At most ``most`` rows that stand for all: averages of neighbours.
+
+        Rows are sorted by how much is missing of them and averaged in runs, so what a
+        sum of smooth functions loses is of second order in the width of a run.
+        """
+        if len(self) <= most:
+            return self
+        order = np.argsort(self.precision * self.parts.sum(axis=1), kind="stable")
+        starts = np.linspace(0, len(self), most, endpoint=False).astype(int)
+        count = self.count[order].astype(np.float64)
+        total = np.add.reduceat(count, starts)
+        weight = np.where(np.abs(total) > 1e-9, total, np.inf)
+
+        def mean(values: np.ndarray) -> np.ndarray:
+            scaled = (values[order].astype(np.float64).T * count).T
+            return (np.add.reduceat(scaled, starts, axis=0).T / weight).T
+
+        precision = np.where(total == 0, 1.0, mean(self.precision))
+        return Uncaptured(mean(self.parts), mean(self.prior), precision, total)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Statistics:
+    """Sums over rows in the unit features of one basis."""
+
+    gram: Float[np.ndarray, "features features"]
+    moment: Float[np.ndarray, " features"]
+    squares: float
+    rows: float
+    log_precision: float
+    uncaptured: Uncaptured
+
+    @classmethod
+    def zero(cls, basis: Basis) -> "Statistics":
+        """The statistics of no rows."""
+        size = basis.n_features
+        return cls(
+            np.zeros((size, size)),
+            np.zeros(size),
+            0.0,
+            0.0,
+            0.0,
+            Uncaptured.empty(len(basis.incomplete)),
+        )
+
+    def __add__(self, other: "Statistics") -> "Statistics":
+        return self._combined(other, 1.0)
+
+    def __sub__(self, other: "Statistics") -> "Statistics":
+        return self._combined(other, -1.0)
+
+    def _combined(self, other: "Statistics", sign: float) -> "Statistics":
+        if self.moment.shape != other.moment.shape:
+            raise ValueError(
+                f"statistics of {len(self.moment)} and {len(other.moment)} features "
+                "belong to different bases"
+            )
+        theirs = dataclasses.replace(
+            other.uncaptured, count=sign * other.uncaptured.count
+        )
+        return Statistics(
+            self.gram + sign * other.gram,
+            self.moment + sign * other.moment,
+            self.squares + sign * other.squares,
+            self.rows + sign * other.rows,
+            self.log_precision + sign * other.log_precision,
+            self.uncaptured.joined([theirs]),
+        )
+
+    def close_to(self, other: "Statistics", tolerance: float = 1e-5) -> bool:
+        """Equal up to rounding, relative to the size of each sum."""
+        pairs = [
+            (self.gram, other.gram),
+            (self.moment, other.moment),
+            (self.squares, other.squares),
+            (self.rows, other.rows),
+            (self.log_precision, other.log_precision),
+            (_missing(self.uncaptured), _missing(other.uncaptured)),
+        ]
+        return all(
+            np.shape(a) == np.shape(b)
+            and np.max(np.abs(np.subtract(a, b)), initial=0.0)
+            <= tolerance * max(1.0, np.max(np.abs(a), initial=0.0))
+            for a, b in pairs
+        )
+
+
+def _missing(uncaptured: Uncaptured) -> np.ndarray:
+    count = uncaptured.count.astype(np.float64)
+    return count @ uncaptured.parts
+
+
+def collect(frame: Frame, source: Source) -> Statistics:
+    """One pass over the data."""
+    total = Statistics.zero(frame.basis)
+    gram, moment = total.gram, total.moment
+    squares = rows = log_precision = 0.0
+    tables = []
+    for part in chunk_results(functools.partial(chunk_statistics, frame), source):
+        gram += part.gram
+        moment += part.moment
+        squares += part.squares
+        rows += part.rows
+        log_precision += part.log_precision
+        tables.append(part.uncaptured)
+    return Statistics(
+        gram, moment, squares, rows, log_precision, total.uncaptured.joined(tables)
+    )
+
+
+def chunk_statistics(frame: Frame, chunk: Chunk) -> Statistics:
+    """The statistics of a few rows at once."""
+    basis = frame.basis
+    blocks, radial = frame.unit_blocks(chunk.x)
+    radial = radial.astype(np.float64)
+    weight, precision = row_weights(chunk)
+    table = Uncaptured(
+        uncaptured_parts(basis, blocks, radial),
+        (radial**2).astype(frame.dtype),
+        precision.astype(frame.dtype),
+        weight.astype(frame.dtype),
+    )
+    y = np.asarray(chunk.y, np.float64)
+    target = (weight * precision * radial * y).astype(frame.dtype)
+    root = radial * np.sqrt(weight * precision)
+    if not np.all(root == 1.0):
+        column = root.astype(frame.dtype)[:, None]
+        moment = np.concatenate([target @ block for block in blocks])
+        blocks = [block * column for block in blocks]
+    else:
+        moment = np.concatenate([target @ block for block in blocks])
+    return Statistics(
+        block_gram(blocks),
+        moment.astype(np.float64),
+        float(np.sum(weight * precision * y**2)),
+        float(weight.sum()),
+        float(np.sum(weight * np.log(precision))),
+        table,
+    )
+
+
+def row_weights(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and precision of each row, ones where none are given."""
+    ones = np.ones(len(chunk))
+    return (
+        ones if chunk.weight is None else np.asarray(chunk.weight, np.float64),
+        ones if chunk.precision is None else np.asarray(chunk.precision, np.float64),
+    )
+
+
+def block_gram(blocks: list[np.ndarray]) -> Float[np.ndarray, "features features"]:
+    """ΦᵀΦ of column blocks, by BLAS's symmetric product on each, in float64."""
+    return np.block(
+        [
+            [
+                (left.T @ right if j >= i else (right.T @ left).T)
+                for j, right in enumerate(blocks)
+            ]
+            for i, left in enumerate(blocks)
+        ]
+    ).astype(np.float64)
+
+
+def uncaptured_parts(
+    basis: Basis, blocks: list[np.ndarray], radial: np.ndarray
+) -> Float[np.ndarray, "rows bands"]:
+    """ρ² (1 - |φ_b|²) of each incomplete band; rounding never makes it negative."""
+    dtype = blocks[0].dtype
+    parts = np.zeros((len(radial), len(basis.incomplete)), dtype)
+    starts = np.cumsum([0] + [block.shape[1] for block in blocks])
+    for column, index in enumerate(basis.incomplete):
+        part = basis.slices[index]
+        where = int(np.searchsorted(starts, part.start, side="right")) - 1
+        offset = starts[where]
+        features = blocks[where][:, part.start - offset : part.stop - offset]
+        captured = np.einsum("ij,ij->i", features, features)
+        parts[:, column] = np.maximum(0.0, radial**2 * (1 - captured))
+    return parts
