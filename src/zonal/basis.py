@@ -659,6 +659,10 @@ def _whitening(
         return solve_triangular(factor, np.eye(len(gram)), lower=True)
 
 
+class CoincidingPhasesWarning(RuntimeWarning):
+    """Two phases of a band have become the same."""
+
+
 def _warn_of_coincidence(band: Band | CompleteLevel, gram: np.ndarray) -> None:
     apart = np.abs(np.tril(gram, -1))
     first, second = np.unravel_index(np.argmax(apart), apart.shape)
@@ -666,8 +670,8 @@ def _warn_of_coincidence(band: Band | CompleteLevel, gram: np.ndarray) -> None:
         warnings.warn(
             f"phases {second} and {first} of band {band.name} coincide (or are "
             "opposite, which is the same to this band); they share one feature's worth",
-            RuntimeWarning,
-            stacklevel=4,
+            CoincidingPhasesWarning,
+            stacklevel=3,
         )
 
 

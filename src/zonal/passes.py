@@ -3,8 +3,8 @@
 Statistics and pullback are the only two places where data is touched, and both are a
 function of a chunk whose results add up. Here that function runs on one machine: a
 thread a core, each with its own chunk, and BLAS on one thread meanwhile. (BLAS's own
-threads spin while they wait. NumPy's, SciPy's and XLA's pools on the same cores then
-take turns at blocking each other, which was measured to cost a factor of two to eight.)
+threads spin while they wait; NumPy's, SciPy's and XLA's pools on the same cores then
+block each other, which costs more than the threads bring.)
 The results are added in the order of the rows, so the same rows give the same sums.
 """
 
