@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonal import ARD, NTK, Basis, ContinuousDepth, Projection
-from zonal.objective import Process, evaluate, fit_scales, value_and_gradient
+from zonal.objective import (
+    Process,
+    evaluate,
+    factorise,
+    fit_scales,
+    value_and_gradient,
+)
 from zonal.parameters import free, free_gradient, named, with_free
 from zonal.sources import ArraySource
 from zonal.statistics import collect
@@ -68,6 +74,40 @@ def test_the_bound_is_a_bound(layout, network, noise, variance, seed):
     tightened, standard = (bound(process, source, kind) for kind in (True, False))
     assert standard <= tightened + 1e-8 * abs(tightened)
     assert tightened <= truth + 1e-6 * abs(truth)
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-5])
+def test_float32_resolves_noise_down_to_its_floor(noise):
+    x, y = table(50)
+    x, y = np.repeat(x, 3, axis=0), np.repeat(y, 3)
+    basis = Basis.build(SPHERE, ContinuousDepth(1.8, 20), 60, rows=x)
+    process, source = Process(basis, noise), ArraySource(x, y)
+    exact = bound(process, source, True)
+    assert bound(process, source, True, np.float32) == pytest.approx(exact, rel=2e-2)
+
+
+def test_an_indefinite_sum_is_lifted_not_exploited():
+    """Noise so small that float32 rounding outweighs the prior: the bound falls."""
+    x, y = table(50)
+    x, y = np.repeat(x, 3, axis=0), np.repeat(y, 3)
+    basis = Basis.build(SPHERE, ContinuousDepth(1.8, 20), 60, rows=x)
+    process, source = Process(basis, 1e-8), ArraySource(x, y)
+    assert bound(process, source, True, np.float32) < bound(process, source, True)
+    broken = -np.diag([1e-3, 5.0, 0.0])
+    assert np.all(np.diag(factorise(broken)) >= 0.99)
+    with pytest.raises(ValueError, match="statistics are not finite"):
+        factorise(np.full((3, 3), np.nan))
+
+
+def test_noise_is_not_fitted_below_what_is_resolved():
+    x, _ = table(200)
+    y = np.sin(x[:, 0])
+    basis = Basis.build(SPHERE, ContinuousDepth(3.0, 4), 200, "harmonics")
+    process = Process(basis, 0.1)
+    for dtype, floor in ((np.float32, 1e-5), (np.float64, 1e-12)):
+        statistics = collect(basis.whiten(dtype), ArraySource(x, y))
+        noise = fit_scales(statistics, process).noise
+        assert noise >= 0.999 * floor * np.mean(y**2)
 
 
 def test_weight_is_repetition():

@@ -39,6 +39,7 @@ from zonal.parameters import (
     free,
     free_gradient,
     learned,
+    named,
     with_free,
 )
 from zonal.passes import chunk_results, single_threaded_blas
@@ -56,6 +57,10 @@ __all__ = ["Evaluation", "Process", "evaluate", "fit_scales", "value_and_gradien
 # Rows of the uncaptured table that the scale fit works with; the bound that is reported
 # is always the exact sum.
 _SUMMARY_ROWS = 4096
+_LEAST_PIVOT = 0.99
+# The smallest noise that statistics resolve, relative to the mean square of the target:
+# below it, the rounding of the sums outweighs what the noise contributes.
+_LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,8 +137,24 @@ def evaluate(
 
 
 def factorise(system: np.ndarray) -> np.ndarray:
-    """Cholesky factor of I + S; rounding may cost S a little of its positivity."""
-    return robust_cholesky(system + np.eye(len(system)))[0]
+    """Cholesky factor of I + S.
+
+    Every pivot of I + S is at least one. A smaller one shows how much rounding S has
+    suffered (float32 products, and noise that is tiny beside n times the variance);
+    then as much is added as lifts the pivots back. That only lowers the bound, and
+    keeps an optimiser from living off an indefinite matrix.
+    """
+    if not np.all(np.isfinite(system)):
+        raise ValueError("the statistics are not finite; collect them again")
+    identity, lift = np.eye(len(system)), 0.0
+    while True:
+        try:
+            factor = cholesky(system + (1 + lift) * identity, lower=True)
+        except LinAlgError:
+            factor = None
+        if factor is not None and np.diag(factor).min() >= _LEAST_PIVOT:
+            return factor
+        lift = max(2 * lift, 0.01)
 
 
 def robust_cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:
@@ -151,7 +172,7 @@ def robust_cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _unexplained(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:
-    """U = k - |φ|² of each row, and the share of the kernel that lies in no band."""
+    """The variance left unexplained of each row, and the share of κ in no band."""
     missing = basis.missing_energy
     energies = basis.energies[list(basis.incomplete)]
     rest = table.parts.astype(np.float64) @ energies + missing * table.prior
@@ -212,12 +233,20 @@ def fit_scales(
         )
         return -result.value / statistics.rows, -gradient / statistics.rows
 
+    floor = _LEAST_NOISE[statistics.uncaptured.parts.dtype]
+    floor *= max(statistics.squares / statistics.rows, np.finfo(np.float64).tiny)
     start = free(process, names)
+    limits = [
+        (np.log(floor) if name == "noise" else None, None)
+        for name in named(process, names)
+        for _ in free(process, [name])
+    ]
     found: Any = minimize(
         objective,
         start,
         jac=True,
         method="L-BFGS-B",
+        bounds=limits,
         options={"maxiter": max_steps, "ftol": 1e-12, "gtol": 1e-7},
     )
     return with_free(process, found.x, names)
