@@ -4,7 +4,8 @@
 
 One band of 20 levels with 500 phases meets 4096 rows on the sphere in R^9, in float32.
 The yardstick is NumPy's F.T @ F (SYRK) on the 4096 x 500 block. Every time is the best
-of several, taken in turns within this one run. Prints also how long complete sets take.
+of several, taken in turns within this one run. Prints also the rounding of one level in
+float32, and how long complete sets take.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from zonal.polynomials import (
     chebyshev_sum,
     gegenbauer_level,
     harmonic_count,
+    level_sum,
 )
 
 ROWS, PHASES, LEVELS, DIMENSION = 4096, 500, 20, 9
@@ -133,11 +135,31 @@ def complete_sets(sizes: list[tuple[int, int]]) -> None:
         print(f"  {dimension:4d} {level:4d} {count:6d} {seconds:8.2f} s {error:10.1e}")
 
 
+def rounding(sizes: list[tuple[int, int]]) -> None:
+    """Largest float32 error of one level, against the recurrence in float64."""
+    print("float32 error of P_l: dimension, level, plain, differences, series")
+    near = np.logspace(-7, -2, 200)
+    grid = np.concatenate([np.linspace(-1, 1, 4001), 1 - near, near - 1])
+    grid = grid.astype(np.float32)
+    for dimension, level in sizes:
+        truth = gegenbauer_level(grid.astype(np.float64), level, dimension)
+        before, plain = np.ones_like(grid), grid
+        for k in range(1, level):
+            up = np.float32(2 * k + dimension - 2) * grid * plain
+            step = (up - np.float32(k) * before) / np.float32(k + dimension - 2)
+            before, plain = plain, step
+        series = level_sum(grid, np.ones(1, np.float32), dimension, [level])
+        ways = (plain, gegenbauer_level(grid, level, dimension), np.asarray(series))
+        errors = " ".join(f"{np.abs(way - truth).max():9.1e}" for way in ways)
+        print(f"  {dimension:4d} {level:4d} {errors}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=30)
     rounds = parser.parse_args().rounds
     speed(rounds)
+    rounding([(2, 60), (3, 60), (9, 60), (91, 60)])
     complete_sets([(31, 2), (40, 2), (9, 4), (20, 3), (4, 37), (3, 300), (3, 749)])
 
 

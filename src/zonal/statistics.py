@@ -182,12 +182,10 @@ def chunk_statistics(frame: Frame, chunk: Chunk) -> Statistics:
     y = np.asarray(chunk.y, np.float64)
     target = (weight * precision * radial * y).astype(frame.dtype)
     root = radial * np.sqrt(weight * precision)
+    moment = np.concatenate([target @ block for block in blocks])
     if not np.all(root == 1.0):
         column = root.astype(frame.dtype)[:, None]
-        moment = np.concatenate([target @ block for block in blocks])
         blocks = [block * column for block in blocks]
-    else:
-        moment = np.concatenate([target @ block for block in blocks])
     return Statistics(
         block_gram(blocks),
         moment.astype(np.float64),
@@ -209,15 +207,19 @@ def row_weights(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
 
 def block_gram(blocks: list[np.ndarray]) -> Float[np.ndarray, "features features"]:
     """ΦᵀΦ of column blocks, by BLAS's symmetric product on each, in float64."""
-    return np.block(
-        [
-            [
-                (left.T @ right if j >= i else (right.T @ left).T)
-                for j, right in enumerate(blocks)
-            ]
-            for i, left in enumerate(blocks)
-        ]
-    ).astype(np.float64)
+    ends = np.cumsum([block.shape[1] for block in blocks])
+    places = [
+        slice(int(end) - block.shape[1], int(end))
+        for block, end in zip(blocks, ends, strict=True)
+    ]
+    gram = np.zeros((ends[-1], ends[-1]))
+    for i, left in enumerate(blocks):
+        gram[places[i], places[i]] = left.T @ left
+        for j in range(i + 1, len(blocks)):
+            product = left.T @ blocks[j]
+            gram[places[i], places[j]] = product
+            gram[places[j], places[i]] = product.T
+    return gram
 
 
 def uncaptured_parts(
