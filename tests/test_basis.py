@@ -20,6 +20,7 @@ from zonal import (
     LatitudeLongitude,
     Projection,
     UnitVectors,
+    whiten,
 )
 from zonal.bands import band_kernel, numpy_shape
 from zonal.parameters import free, free_gradient, named, with_free, with_values
@@ -48,10 +49,10 @@ def test_complete_levels_are_the_kernel(dimension):
     kernel = ContinuousDepth(0.7, 2 if dimension > 9 else 3)
     basis = Basis.build(ARD.isotropic(dimension - 1), kernel, 1500, "harmonics")
     x = table(30, dimension - 1)
-    features = basis.whiten(np.float64).features(x)
+    features = whiten(basis, np.float64).features(x)
     truth = dense(kernel, basis.sphere.points(x)[0])
     assert np.abs(features @ features.T - truth).max() < 1e-9
-    single = basis.whiten().features(x)
+    single = whiten(basis).features(x)
     assert single.dtype == np.float32
     assert np.abs(single @ single.T - truth).max() < 1e-4
 
@@ -77,7 +78,7 @@ def test_no_layout_captures_more_than_there_is(recipe, dimension, layout, seed):
     sphere = ARD.isotropic(dimension - 1)
     budget = 100 if layout == "harmonics" else 40
     basis = Basis.build(sphere, kernel, budget, layout, seed=seed)
-    frame = basis.whiten(np.float64)
+    frame = whiten(basis, np.float64)
     features = frame.features(x)
     rest = dense(kernel, sphere.points(x)[0]) - features @ features.T
     assert np.all(np.isfinite(features))
@@ -112,13 +113,13 @@ def test_gradients_match_finite_differences(layout, kernel, sphere):
         x /= np.linalg.norm(x, axis=1, keepdims=True)
     basis = Basis.build(sphere, kernel, 24, layout)
     cotangent = table(20, basis.n_features, seed=1)
-    gradients = basis.whiten(np.float64).gradient(x, cotangent)
+    gradients = whiten(basis, np.float64).gradient(x, cotangent)
     assert set(gradients) == set(named(basis))
     vector = free(basis)
     pulled = free_gradient(basis, gradients)
 
     def total(numbers):
-        frame = with_free(basis, numbers).whiten(np.float64)
+        frame = whiten(with_free(basis, numbers), np.float64)
         return np.sum(cotangent * frame.features(x))
 
     directions = table(4, len(vector), seed=2)
@@ -133,8 +134,8 @@ def test_gradients_in_float32_are_those_of_float64():
     x = table(200, 4)
     basis = Basis.build(ARD.isotropic(4, 1.0), ContinuousDepth(1.0, 12), 60, rows=x)
     cotangent = table(200, basis.n_features, seed=1)
-    double = free_gradient(basis, basis.whiten(np.float64).gradient(x, cotangent))
-    single = basis.whiten().gradient(x, cotangent.astype(np.float32))
+    double = free_gradient(basis, whiten(basis, np.float64).gradient(x, cotangent))
+    single = whiten(basis).gradient(x, cotangent.astype(np.float32))
     error = free_gradient(basis, single) - double
     assert np.linalg.norm(error) < 2e-3 * np.linalg.norm(double)
 
@@ -144,11 +145,11 @@ def test_large_bands_give_the_same_gradients(monkeypatch):
     x = table(40, 3)
     basis = Basis.build(ARD.isotropic(3, 1.0), ContinuousDepth(1.0, 9), 50, rows=x)
     cotangent = table(40, basis.n_features, seed=1)
-    jitted = basis.whiten(np.float64)
+    jitted = whiten(basis, np.float64)
     features = jitted.features(x)
     gradient = free_gradient(basis, jitted.gradient(x, cotangent))
-    monkeypatch.setattr("zonal.basis._LARGE", 10)
-    triangular = basis.whiten(np.float64)
+    monkeypatch.setattr("zonal.frame._LARGE", 10)
+    triangular = whiten(basis, np.float64)
     assert len(triangular.unit_blocks(x)[0]) == 2
     assert np.allclose(triangular.features(x), features, atol=1e-12)
     assert np.allclose(
@@ -184,7 +185,7 @@ def test_covariance_is_the_kernel_between_rows():
 def test_float32_captures_no_more_than_there_is(kernel, inputs):
     x = table(300, inputs)
     basis = Basis.build(ARD.isotropic(inputs), kernel, 300, rows=x)
-    captured = basis.whiten().captured(x)
+    captured = whiten(basis).captured(x)
     assert captured.max() < 1.05
     assert (captured @ basis.energies).max() < 1 + 1e-4
 
@@ -194,7 +195,7 @@ def test_phases_from_rows_capture_the_rows(start):
     x = table(300, 4)
     sphere, kernel = ARD.isotropic(4), ContinuousDepth(2.0, 8)
     basis = Basis.build(sphere, kernel, 100, rows=x, start=start)
-    captured = basis.whiten().captured(x) @ basis.energies
+    captured = whiten(basis).captured(x) @ basis.energies
     assert captured.mean() > 0.9
 
 
@@ -220,7 +221,7 @@ def test_extreme_steps_are_survived(name, number):
     vector = free(basis, [name])
     vector[0] = number
     moved = with_free(basis, vector, [name])
-    frame = moved.whiten()
+    frame = whiten(moved)
     x = table(10, 3)
     assert np.all(np.isfinite(frame.features(x)))
     gradients = frame.gradient(x, np.ones((10, 40), np.float32))
@@ -229,7 +230,7 @@ def test_extreme_steps_are_survived(name, number):
 
 def test_no_rows_give_no_features():
     basis = Basis.build(ARD.isotropic(3), ContinuousDepth(), 40)
-    assert basis.whiten().features(np.zeros((0, 3))).shape == (0, 40)
+    assert whiten(basis).features(np.zeros((0, 3))).shape == (0, 40)
     with pytest.raises(ValueError, match="no rows were given to start from"):
         Basis.build(ARD.isotropic(3), ContinuousDepth(), 40, rows=np.zeros((0, 3)))
 
@@ -238,14 +239,14 @@ def test_rows_within_rounding_of_norm_one_capture_no_more():
     places = np.eye(3) * 1.00009
     band = Band(0, 60, np.eye(3))
     basis = Basis(UnitVectors(3), FreeSpectrum(np.full(61, 1 / 61)), (band,))
-    assert basis.whiten(np.float64).captured(places).max() <= 1 + 1e-9
+    assert whiten(basis, np.float64).captured(places).max() <= 1 + 1e-9
 
 
 def test_many_levels_share_one_sweep():
     kernel = ContinuousDepth(0.5, 40)
     basis = Basis.build(ARD.isotropic(1), kernel, 81, "harmonics")
     x = np.linspace(-3, 3, 15)[:, None]
-    features = basis.whiten(np.float64).features(x)
+    features = whiten(basis, np.float64).features(x)
     truth = dense(kernel, basis.sphere.points(x)[0])
     assert np.abs(features @ features.T - truth).max() < 1e-9
 
@@ -259,7 +260,7 @@ def test_native_sphere():
     places = np.column_stack([np.linspace(-80, 80, 20), np.linspace(-170, 170, 20)])
     kernel = ContinuousDepth(1.5, 8)
     basis = Basis.build(LatitudeLongitude(), kernel, 81)
-    features = basis.whiten(np.float64).features(places)
+    features = whiten(basis, np.float64).features(places)
     truth = dense(kernel, LatitudeLongitude().points(places)[0])
     assert np.abs(features @ features.T - truth).max() < 1e-9
 
@@ -267,7 +268,7 @@ def test_native_sphere():
 def test_a_level_without_weight_has_silent_features():
     basis = Basis(ARD.isotropic(2), ArcCosine(1), (CompleteLevel(1), CompleteLevel(3)))
     x = table(5, 2)
-    frame = basis.whiten(np.float64)
+    frame = whiten(basis, np.float64)
     features = frame.features(x)
     assert np.all(features[:, 3:] == 0)
     gradients = frame.gradient(x, np.ones_like(features))
@@ -283,7 +284,7 @@ def test_coinciding_phases_are_survived_and_said(twin, last):
     band = Band(3, last, phases)
     basis = Basis(ARD.isotropic(3), ContinuousDepth(1.0, 12), (band,))
     with pytest.warns(RuntimeWarning, match=f"phases 1 and 4 of band {band.name}"):
-        frame = basis.whiten()
+        frame = whiten(basis)
     x = table(50, 3)
     assert np.all(np.isfinite(frame.features(x)))
     assert frame.captured(x).max() <= 1 + 1e-4
@@ -297,7 +298,7 @@ def test_opposite_phases_of_a_mixed_band_are_no_coincidence():
     basis = Basis(ARD.isotropic(3), ContinuousDepth(1.0, 12), (Band(2, 12, phases),))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        basis.whiten()
+        whiten(basis)
     assert not caught
 
 
@@ -320,4 +321,4 @@ def test_bad_input():
         Basis.build(ARD.isotropic(2), NTK(1), 20, start="best")
     basis = Basis.build(ARD.isotropic(2), NTK(1), 20)
     with pytest.raises(ValueError, match="column 1 is not finite in row 2"):
-        basis.whiten().features(np.array([[0, 0], [0, 0], [0, np.inf]], float))
+        whiten(basis).features(np.array([[0, 0], [0, 0], [0, np.inf]], float))

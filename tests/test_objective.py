@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zonal import ARD, NTK, Basis, ContinuousDepth, Projection
+from zonal import ARD, NTK, Basis, ContinuousDepth, Projection, whiten
 from zonal.objective import (
     Process,
     evaluate,
@@ -37,7 +37,7 @@ def dense_log_likelihood(process, x, y, precision):
 
 
 def bound(process, source, tightened, dtype=np.float64):
-    statistics = collect(process.basis.whiten(dtype), source)
+    statistics = collect(whiten(process.basis, dtype), source)
     return evaluate(statistics, process, tightened).value
 
 
@@ -105,7 +105,7 @@ def test_noise_is_not_fitted_below_what_is_resolved():
     basis = Basis.build(SPHERE, ContinuousDepth(3.0, 4), 200, "harmonics")
     process = Process(basis, 0.1)
     for dtype, floor in ((np.float32, 1e-5), (np.float64, 1e-12)):
-        statistics = collect(basis.whiten(dtype), ArraySource(x, y))
+        statistics = collect(whiten(basis, dtype), ArraySource(x, y))
         noise = fit_scales(statistics, process).noise
         assert noise >= 0.999 * floor * np.mean(y**2)
 
@@ -172,7 +172,7 @@ def test_scales_are_fitted_without_the_data():
     x, y = table(400)
     basis = Basis.build(SPHERE, ContinuousDepth(1.0, 8), 60, rows=x)
     process = Process(basis, 1.0)
-    statistics = collect(basis.whiten(np.float64), ArraySource(x, y))
+    statistics = collect(whiten(basis, np.float64), ArraySource(x, y))
     fitted = fit_scales(statistics, process)
     best = evaluate(statistics, fitted).value
     assert best > evaluate(statistics, process).value + 10
@@ -190,7 +190,7 @@ def test_depth_is_fitted_without_the_data():
     x, y = table(400)
     basis = Basis.build(SPHERE, ContinuousDepth(3.0, 6), 300, "harmonics")
     process = Process(basis, 0.1)
-    statistics = collect(basis.whiten(np.float64), ArraySource(x, y))
+    statistics = collect(whiten(basis, np.float64), ArraySource(x, y))
     names = ["basis.kernel.beta", "basis.variance", "noise"]
     fitted = fit_scales(statistics, process, names)
     best = evaluate(statistics, fitted).value

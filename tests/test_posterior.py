@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zonal import ARD, Basis, ContinuousDepth
+from zonal import ARD, Basis, ContinuousDepth, whiten
 from zonal.objective import Process
 from zonal.posterior import Posterior
 from zonal.sources import ArraySource
@@ -19,7 +19,7 @@ def solved(kernel, n_features, dtype, rows=200, precision=None):
     basis = Basis.build(SPHERE, kernel, n_features, rows=x)
     process = Process(basis, 0.05)
     source = ArraySource(x, y, precision=precision)
-    posterior = Posterior(process, collect(basis.whiten(dtype), source), dtype)
+    posterior = Posterior(process, collect(whiten(basis, dtype), source), dtype)
     new = generator.normal(size=(25, 3))
     noise = process.noise / (np.ones(rows) if precision is None else precision)
     covariance = basis.covariance(x) + np.diag(noise)
@@ -60,7 +60,7 @@ def test_many_phases_come_close():
 def test_large_bands_are_folded_alike(monkeypatch):
     posterior, _, new, *_ = solved(ContinuousDepth(2.0, 15), 60, np.float64)
     before = posterior.predict(new)
-    monkeypatch.setattr("zonal.basis._LARGE", 20)
+    monkeypatch.setattr("zonal.frame._LARGE", 20)
     folded = Posterior(posterior.process, posterior.statistics, np.float64)
     assert len(folded.frame.large_bands) == 1
     after = folded.predict(new)

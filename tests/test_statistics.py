@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zonal import ARD, Basis, ContinuousDepth
+from zonal import ARD, Basis, ContinuousDepth, whiten
 from zonal.passes import chunk_results
 from zonal.sources import ArraySource
 from zonal.statistics import Statistics, Uncaptured, collect
@@ -23,7 +23,7 @@ def setting():
         "weight": generator.uniform(0, 3, 300),
         "precision": generator.uniform(0.5, 2, 300),
     }
-    return basis.whiten(np.float64), data
+    return whiten(basis, np.float64), data
 
 
 def part(data, rows):
@@ -77,7 +77,7 @@ def test_close_to_sees_a_difference(setting):
 
 def test_float32_statistics_are_those_of_float64(setting):
     frame, data = setting
-    single = collect(frame.basis.whiten(), part(data, slice(None)))
+    single = collect(whiten(frame.basis), part(data, slice(None)))
     assert single.close_to(collect(frame, part(data, slice(None))), 1e-4)
 
 

@@ -5,7 +5,8 @@ learned; the inducing features are spherical harmonics, complete or sparse.
 """
 
 from zonal.bands import Band, CompleteLevel
-from zonal.basis import Basis, Frame
+from zonal.basis import Basis
+from zonal.frame import Frame, whiten
 from zonal.kernels import (
     NTK,
     ArcCosine,
@@ -29,6 +30,7 @@ __all__ = [
     "Projection",
     "UnitVectors",
     "equivalent_depth",
+    "whiten",
 ]
 
 __version__ = "0.1.0"

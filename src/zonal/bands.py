@@ -14,7 +14,7 @@ variance) and a normalised kernel of its own. Three layouts name three groupings
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from zonal.kernels import Kernel
 from zonal.parameters import UNIT_ROWS, check_values, learned
 from zonal.phases import complete_phases
 from zonal.polynomials import (
+    chebyshev_along,
     chebyshev_rows,
     chebyshev_sum,
     check_levels,
@@ -111,18 +112,27 @@ class SingleLevel:
     coefficients: Float[Array | np.ndarray, " terms"]
 
     def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
-        return chebyshev_sum(t, self.coefficients)
+        return chebyshev_sum(t, jax.lax.stop_gradient(self.coefficients))
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class LevelSum:
-    """A band's normalised kernel Σ π_l P_l(t), Σ π_l = 1, as a Chebyshev series."""
+    """A band's normalised kernel Σ π_l P_l(t), Σ π_l = 1, as a Chebyshev series.
+
+    Where the kernel has only a few numbers to learn, ``tangents`` holds the derivative
+    of the series in each of them, and gradients go to ``amounts`` (which are zero);
+    otherwise both are None and gradients go to the coefficients themselves.
+    """
 
     coefficients: Float[Array | np.ndarray, " terms"]
+    tangents: Float[Array | np.ndarray, "numbers terms"] | None = None
+    amounts: Float[Array | np.ndarray, " numbers"] | None = None
 
     def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
-        return chebyshev_sum(t, self.coefficients)
+        if self.tangents is None or self.amounts is None:
+            return chebyshev_sum(t, self.coefficients)
+        return chebyshev_along(t, self.coefficients, self.tangents, self.amounts)
 
 
 @jax.tree_util.register_dataclass
@@ -138,7 +148,7 @@ class AngleSum:
     coefficients: Float[Array | np.ndarray, " terms"]
 
     def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
-        return chebyshev_sum(_angle(t), self.coefficients)
+        return chebyshev_sum(_angle(t), jax.lax.stop_gradient(self.coefficients))
 
 
 @jax.custom_jvp
@@ -229,24 +239,45 @@ def band_kernel(
     rows = chebyshev_rows(band.last, dimension)[band.first :]
     if band.first == band.last:
         return SingleLevel(rows[0])
-    return LevelSum(kernel.proportions(dimension, band.first, band.last) @ rows)
+    series = kernel.proportions(dimension, band.first, band.last) @ rows
+    if len(kernel.numbers) == 0:
+        return LevelSum(series)
+    derivatives = [
+        kernel.pull_weights(dimension, _pull_series(band, kernel, dimension, unit))
+        for unit in np.eye(len(series))
+    ]
+    tangents = [[float(one[name]) for one in derivatives] for name in kernel.numbers]
+    return LevelSum(series, np.array(tangents), np.zeros(len(tangents)))
 
 
 def pull_band(
     band: Band | CompleteLevel,
     kernel: Kernel,
     dimension: int,
-    coefficients: Float[np.ndarray, " terms"],
-) -> Float[np.ndarray, " levels"]:
-    """A gradient in a band's Chebyshev coefficients, as one in its level weights."""
-    assert band.last is not None, "an endless band has no coefficients to learn"
+    gradient: Float[np.ndarray, " numbers"],
+) -> Mapping[str, np.ndarray]:
+    """A gradient in a `LevelSum`, as gradients in the kernel's parameters."""
+    if kernel.numbers:
+        pairs = zip(kernel.numbers, gradient, strict=True)
+        return {name: np.asarray(value) for name, value in pairs}
+    weights = _pull_series(band, kernel, dimension, gradient)
+    return kernel.pull_weights(dimension, weights)
+
+
+def _pull_series(
+    band: Band | CompleteLevel, kernel: Kernel, dimension: int, series: np.ndarray
+) -> np.ndarray:
+    """A gradient in a band's Chebyshev series, as one in all level weights."""
+    assert band.last is not None, "an endless band has no series to learn"
+    assert kernel.last_level is not None, "only a kernel that ends learns its levels"
+    weights = np.zeros(kernel.last_level + 1)
     rows = chebyshev_rows(band.last, dimension)[band.first :]
     energy = kernel.level_weights(dimension, band.last)[band.first :].sum()
-    if energy < np.finfo(np.float64).tiny:
-        return np.zeros(len(rows))
-    gradient = rows @ coefficients
-    share = kernel.proportions(dimension, band.first, band.last)
-    return (gradient - share @ gradient) / energy
+    if energy > np.finfo(np.float64).tiny:
+        gradient = rows @ series
+        share = kernel.proportions(dimension, band.first, band.last)
+        weights[band.first : band.last + 1] = (gradient - share @ gradient) / energy
+    return weights
 
 
 def numpy_shape(

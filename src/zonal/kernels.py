@@ -48,6 +48,14 @@ class Kernel(abc.ABC):
     def last_level(self) -> int | None:
         """The highest level with weight, or None where levels have no end."""
 
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Parameters that are single numbers, where the levels depend on few of them.
+
+        Gradients then go along these, which is cheaper than one for each level.
+        """
+        return ()
+
     @abc.abstractmethod
     def level_weights(
         self, dimension: int, max_level: int | None = None
@@ -277,6 +285,11 @@ class ContinuousDepth(_Spectral):
     @property
     def last_level(self) -> int:
         return self.max_level
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        # A cut this far out changes nothing, and has no slope.
+        return ("beta",) if self.cut > 1e6 * (1 + self.max_level) else ("beta", "cut")
 
     def level_weights(
         self, dimension: int, max_level: int | None = None

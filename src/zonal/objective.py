@@ -15,7 +15,6 @@ is float64 LAPACK.
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,14 +23,8 @@ from jaxtyping import Float
 from scipy.linalg import LinAlgError, cho_solve, cholesky, get_lapack_funcs
 from scipy.optimize import minimize
 
-from zonal.basis import (
-    Basis,
-    Frame,
-    RowSums,
-    feature_scales,
-    pull_energies,
-    pull_scales,
-)
+from zonal.basis import Basis, feature_scales, pull_energies, pull_scales
+from zonal.frame import Frame, RowSums, whiten
 from zonal.parameters import (
     POSITIVE,
     Number,
@@ -260,12 +253,20 @@ def value_and_gradient(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The bound on all rows and its exact gradient: two passes, memory of a chunk."""
     with single_threaded_blas():
-        frame = process.basis.whiten(dtype)
+        frame = whiten(process.basis, dtype)
         statistics = collect(frame, source)
         result = evaluate(statistics, process, tightened)
-        sums = pull_back(frame, source, process, result, tightened)
+        sums, products = pull_back(frame, source, process, result, tightened)
+        for index, product in zip(process.basis.incomplete, products, strict=True):
+            columns = process.basis.slices[index]
+            product += 2 * result.gram_bar[columns] @ statistics.gram[:, columns]
+            product += np.outer(result.moment_bar[columns], statistics.moment[columns])
         pulled = frame.pull_parameters(
-            sums, result.energies_bar, result.variance_bar, result.missing_bar
+            sums,
+            products,
+            result.energies_bar,
+            result.variance_bar,
+            result.missing_bar,
         )
     gradients = {f"basis.{name}": value for name, value in pulled.items()}
     return result.value, gradients | {"noise": np.asarray(result.noise_bar)}
@@ -277,10 +278,23 @@ def pull_back(
     process: Process,
     result: Evaluation,
     tightened: bool = True,
-) -> RowSums:
-    """The second pass: cotangents of the statistics, pulled back through every row."""
+) -> tuple[RowSums, list[np.ndarray]]:
+    """The second pass: cotangents of the statistics, pulled back through every row.
+
+    A row's features have the cotangent φ̄ = 2ωφḠ + ωy h̄ + cφ, the last term from the
+    penalty, band by band. Also returned is Σ cφφᵀ of each incomplete band: the rest of
+    Σ φ̄φᵀ follows from the statistics.
+    """
     pull = functools.partial(_pull_chunk, frame, process, result, tightened)
-    return functools.reduce(operator.add, chunk_results(pull, source))
+    sums, products = None, []
+    for part, parts in chunk_results(pull, source):
+        if sums is None:
+            sums, products = part, parts
+        else:
+            sums = sums + part
+            products = [a + b for a, b in zip(products, parts, strict=True)]
+    assert sums is not None, "a source has at least one chunk"
+    return sums, products
 
 
 def _pull_chunk(
@@ -289,8 +303,8 @@ def _pull_chunk(
     result: Evaluation,
     tightened: bool,
     chunk: Chunk,
-) -> RowSums:
-    basis, noise = process.basis, float(process.noise)
+) -> tuple[RowSums, list[np.ndarray]]:
+    basis, noise, dtype = process.basis, float(process.noise), frame.dtype
     blocks, radial = frame.unit_blocks(chunk.x)
     unit = blocks[0] if len(blocks) == 1 else np.hstack(blocks)
     radial = radial.astype(np.float64)
@@ -302,17 +316,20 @@ def _pull_chunk(
     _, slope = _penalty(table, unexplained, noise, tightened)
     first = weight * precision * radial
     target = first * np.asarray(chunk.y, np.float64)
-    moment_bar = result.moment_bar.astype(frame.dtype)
-    through_gram = unit @ (2 * result.gram_bar).astype(frame.dtype)
-    radial_bar = first * np.einsum("ij,ij->i", unit, through_gram)
+    moment_bar = result.moment_bar.astype(dtype)
+    unit_bar = unit @ (2 * result.gram_bar).astype(dtype)
+    radial_bar = first * np.einsum("ij,ij->i", unit, unit_bar)
     radial_bar += target / radial * (unit @ moment_bar)
     radial_bar -= 2 * slope * unexplained / radial
-    unit_bar = through_gram
-    unit_bar *= (first * radial).astype(frame.dtype)[:, None]
-    unit_bar += target.astype(frame.dtype)[:, None] * moment_bar[None, :]
+    unit_bar *= (first * radial).astype(dtype)[:, None]
+    unit_bar += target.astype(dtype)[:, None] * moment_bar[None, :]
     energies = float(basis.variance) * basis.energies
+    products = []
     for index in basis.incomplete:
         columns = basis.slices[index]
-        factor = (2 * energies[index] * slope * radial**2).astype(frame.dtype)
-        unit_bar[:, columns] += factor[:, None] * unit[:, columns]
-    return frame.pull_rows(chunk.x, unit, unit_bar, radial_bar)
+        root = np.sqrt(2 * energies[index] * slope).astype(dtype) * radial.astype(dtype)
+        scaled = unit[:, columns] * root[:, None]
+        products.append((scaled.T @ scaled).astype(np.float64))
+        scaled *= root[:, None]
+        unit_bar[:, columns] += scaled
+    return frame.pull_rows(chunk.x, unit_bar, radial_bar), products

@@ -20,7 +20,8 @@ from jaxtyping import Float
 from scipy.linalg import block_diag, cho_solve, solve_triangular
 from scipy.special import ndtri
 
-from zonal.basis import Frame, feature_scales
+from zonal.basis import feature_scales
+from zonal.frame import Frame, whiten
 from zonal.objective import Process, factorise, robust_cholesky
 from zonal.passes import chunk_results, single_threaded_blas
 from zonal.sources import ArraySource, Chunk, Source
@@ -56,13 +57,13 @@ class Posterior:
 
     Examples
     --------
-    >>> from zonal import ARD, Basis, ContinuousDepth
+    >>> from zonal import ARD, Basis, ContinuousDepth, whiten
     >>> from zonal.objective import Process
     >>> from zonal.statistics import collect
     >>> x = np.linspace(-1, 1, 50)[:, None]
     >>> process = Process(Basis.build(ARD.isotropic(1), ContinuousDepth(), 30), 0.01)
     >>> source = ArraySource(x, np.sin(3 * x[:, 0]))
-    >>> posterior = Posterior(process, collect(process.basis.whiten(), source))
+    >>> posterior = Posterior(process, collect(whiten(process.basis), source))
     >>> bool(abs(posterior.predict(x).mean - np.sin(3 * x[:, 0])).max() < 0.1)
     True
     """
@@ -74,7 +75,7 @@ class Posterior:
     @functools.cached_property
     def frame(self) -> Frame:
         """The whitened basis that maps rows to features."""
-        return self.process.basis.whiten(self.dtype)
+        return whiten(self.process.basis, self.dtype)
 
     @functools.cached_property
     def factor(self) -> Float[np.ndarray, "features features"]:
@@ -156,7 +157,7 @@ class Posterior:
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows rows"]:
         """Joint posterior covariance of f at a few rows, in float64."""
-        features = self.process.basis.whiten(np.float64).features(x)
+        features = whiten(self.process.basis, np.float64).features(x)
         with single_threaded_blas():
             kept = solve_triangular(self.factor, features.T, lower=True)
             prior = self.process.basis.covariance(x)

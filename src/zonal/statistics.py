@@ -20,7 +20,8 @@ from collections.abc import Iterable
 import numpy as np
 from jaxtyping import Float
 
-from zonal.basis import Basis, Frame
+from zonal.basis import Basis
+from zonal.frame import Frame
 from zonal.passes import chunk_results
 from zonal.sources import Chunk, Source
 

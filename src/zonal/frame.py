@@ -1,0 +1,474 @@
+"""Frames: from rows to whitened features, and from their gradients to parameters.
+
+The matrix work of a basis (Gram, Cholesky and inverse of every band) is done once, in
+float64, by `whiten`; the `Frame` that it returns turns rows into features, float32 by
+default, and pulls gradients back the same way.
+"""
+
+import dataclasses
+import functools
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.linalg import get_blas_funcs, solve_triangular
+
+from zonal.bands import (
+    Band,
+    BandKernel,
+    CompleteLevel,
+    LevelSum,
+    SingleLevel,
+    band_kernel,
+    pull_band,
+)
+from zonal.basis import (
+    Basis,
+    count_levels,
+    feature_scales,
+    pull_energies,
+    pull_scales,
+)
+from zonal.polynomials import chebyshev_columns
+from zonal.sphere import Sphere
+
+__all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "whiten"]
+
+# Noise on a band's inducing variables, relative to their variance. It bounds what the
+# whitening can amplify (float32 features lose at most a factor 10³) and only ever
+# lowers what the band captures. Complete bands are well conditioned and get none.
+_JITTER = 1e-6
+_JITTER_LIMIT = 1e-2
+_COINCIDE = 1e-9
+# On a CPU, bands larger than this are whitened by BLAS's triangular product, which
+# takes half the work of a full one; smaller ones stay inside the jitted call.
+_LARGE = 256
+# Rows are padded to one of a few lengths, so that few shapes are ever compiled.
+_SHORTEST = 256
+
+
+def whiten(basis: Basis, dtype: Any = np.float32) -> "Frame":
+    """Do the matrix work of every band; the result maps rows to features.
+
+    Examples
+    --------
+    >>> from zonal import ARD, ContinuousDepth
+    >>> basis = Basis.build(ARD.isotropic(3), ContinuousDepth(), n_features=64)
+    >>> rows = np.random.default_rng(0).normal(size=(5, 3))
+    >>> whiten(basis).features(rows).shape
+    (5, 64)
+    """
+    dimension = basis.sphere.dimension
+    frames = []
+    for band in basis.bands:
+        phases = band.place(dimension)
+        shape = band_kernel(band, basis.kernel, dimension)
+        whitening = _whitening(band, phases, shape)
+        frames.append(BandFrame(phases, shape, whitening, band.complete))
+    return Frame(basis, tuple(frames), np.dtype(dtype))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class BandFrame:
+    """A band ready for rows: its phases, its kernel, and L⁻¹ (None: left raw)."""
+
+    phases: Float[Array | np.ndarray, "phases d"]
+    shape: BandKernel
+    whitening: Float[Array | np.ndarray, "phases phases"] | None
+    complete: bool = dataclasses.field(metadata={"static": True})
+
+    def __call__(self, s: Float[Array, "rows d"]) -> Float[Array, "rows phases"]:
+        cosines = jnp.matmul(s, self.phases.T, precision="highest")
+        return self.whitened(self.shape(cosines))
+
+    def whitened(
+        self, values: Float[Array, "rows phases"]
+    ) -> Float[Array, "rows phases"]:
+        """Kernel values to features, unless that is left to somebody else."""
+        if self.whitening is None:
+            return values
+        return jnp.matmul(values, self.whitening.T, precision="highest")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frame:
+    """A basis whose matrix work is done: rows in, features and gradients out."""
+
+    basis: Basis
+    bands: tuple[BandFrame, ...]
+    dtype: np.dtype
+
+    def unit_features(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
+        """Whitened features without scale, and the radial factor r^p of each row."""
+        blocks, radial = self.unit_blocks(x)
+        return (blocks[0] if len(blocks) == 1 else np.hstack(blocks)), radial
+
+    def unit_blocks(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> tuple[list[np.ndarray], Float[np.ndarray, " rows"]]:
+        """The unit features as neighbouring blocks of columns, and the radial factors.
+
+        A large band is a block of its own; the small bands between make one block.
+        """
+        blocks, radial = self.kernel_blocks(x)
+        for index, group in enumerate(self._groups):
+            if self._is_large(group):
+                blocks[index] = self._triangular(group[0], blocks[index], False)
+        return blocks, radial
+
+    def kernel_blocks(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> tuple[list[np.ndarray], Float[np.ndarray, " rows"]]:
+        """As `unit_blocks`, the large bands not yet whitened."""
+        x = self._checked(x)
+        with jax.enable_x64(self.dtype == np.float64):
+            blocks, radial = _map_rows(*self._leaves, jnp.asarray(_padded(x)))
+        return [np.asarray(block)[: len(x)] for block in blocks], np.asarray(radial)[
+            : len(x)
+        ]
+
+    def features(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> Float[np.ndarray, "rows features"]:
+        """φ(x), with φ(x)·φ(x') the part of the prior covariance that is captured."""
+        unit, radial = self.unit_features(x)
+        return unit * radial[:, None] * self.scales.astype(self.dtype)[None, :]
+
+    def captured(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> Float[np.ndarray, "rows bands"]:
+        """The fraction of each band's variance that its phases capture, row by row."""
+        unit, _ = self.unit_features(x)
+        return self.basis.by_band(unit.astype(np.float64) ** 2)
+
+    @property
+    def scales(self) -> Float[np.ndarray, " features"]:
+        """√(variance · energy) of each feature's band."""
+        return feature_scales(self.basis)
+
+    def gradient(
+        self,
+        x: Float[np.ndarray, "rows inputs"],
+        cotangent: Float[np.ndarray, "rows features"],
+    ) -> dict[str, np.ndarray]:
+        """Gradients of Σ cotangent · features(x), one for each learned parameter."""
+        basis = self.basis
+        unit, radial = self.unit_features(x)
+        scaled = cotangent * self.scales.astype(self.dtype)[None, :]
+        unit_bar = scaled * radial[:, None]
+        sums = self.pull_rows(x, unit_bar, np.sum(scaled * unit, axis=1))
+        products = [
+            _double(unit_bar[:, columns].T @ unit[:, columns])
+            for columns in (basis.slices[index] for index in basis.incomplete)
+        ]
+        per_feature = np.sum(_double(cotangent * unit * radial[:, None]), axis=0)
+        return self.pull_parameters(sums, products, *pull_scales(basis, per_feature))
+
+    def pull_rows(
+        self,
+        x: Float[np.ndarray, "rows inputs"],
+        unit_bar: Float[np.ndarray, "rows features"],
+        radial_bar: Float[np.ndarray, " rows"],
+    ) -> "RowSums":
+        """Pull cotangents of the unit features and radii back, summed over the rows."""
+        x = self._checked(x)
+        unit_bar = np.asarray(unit_bar, self.dtype)
+        slices, cotangents = self.basis.slices, []
+        for group in self._groups:
+            columns = slice(slices[group[0]].start, slices[group[-1]].stop)
+            block = unit_bar[:, columns]
+            if self._is_large(group):
+                block = self._triangular(group[0], block, True)
+            cotangents.append(_padded(np.ascontiguousarray(block), with_zeros=True))
+        radial_bar = _padded(np.asarray(radial_bar, self.dtype), with_zeros=True)
+        with jax.enable_x64(self.dtype == np.float64):
+            moved = _pull_rows(
+                self._learned,
+                *self._leaves[1:],
+                jnp.asarray(_padded(x)),
+                tuple(cotangents),
+                radial_bar,
+            )
+        return RowSums(jax.tree.map(_double, moved))
+
+    def pull_parameters(
+        self,
+        sums: "RowSums",
+        products: list[np.ndarray],
+        energies: Float[np.ndarray, " bands"],
+        variance: float,
+        missing: float = 0.0,
+    ) -> dict[str, np.ndarray]:
+        """Finish the gradient, with a gradient for every learned parameter by name.
+
+        ``products`` holds Σ φ̄ φᵀ of each incomplete band, which is all that its
+        whitening needs. What flows through the bands' energies and the variance is
+        added here too.
+        """
+        basis = self.basis
+        gradients = pull_energies(basis, energies, variance, missing)
+        sphere, bands = sums.moved
+        for name, value in sphere.items():
+            gradients[f"sphere.{name}"] = value
+        for index, moved, product in zip(
+            basis.incomplete, bands, products, strict=True
+        ):
+            band = basis.bands[index]
+            more = _pull_whitening(self.bands[index], product)
+            phases, series = jax.tree.map(np.add, moved, more)
+            gradients[f"bands.{band.name}.phases"] = phases
+            if series is not None:
+                kernel, dimension = basis.kernel, basis.sphere.dimension
+                pulled = pull_band(band, kernel, dimension, series)
+                for name, value in pulled.items():
+                    total = gradients[f"kernel.{name}"] + value
+                    gradients[f"kernel.{name}"] = np.asarray(total)
+        return gradients
+
+    @functools.cached_property
+    def _learned(self):
+        """What gradients are taken in: the sphere, and phases and kernels of bands."""
+        sphere, bands, _ = self._leaves
+        return sphere, tuple(
+            (bands[index].phases, bands[index].shape) for index in self.basis.incomplete
+        )
+
+    @functools.cached_property
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """Neighbouring small bands together, each large band alone."""
+        groups: list[tuple[int, ...]] = []
+        for index in range(len(self.bands)):
+            if (
+                groups
+                and not self._is_large((index,))
+                and not self._is_large(groups[-1])
+            ):
+                groups[-1] += (index,)
+            else:
+                groups.append((index,))
+        return tuple(groups)
+
+    @functools.cached_property
+    def large_bands(self) -> frozenset[int]:
+        """The bands that `kernel_blocks` leaves unwhitened."""
+        return frozenset(group[0] for group in self._groups if self._is_large(group))
+
+    def _is_large(self, group: tuple[int, ...]) -> bool:
+        part = self.basis.slices[group[0]]
+        on_cpu = jax.default_backend() == "cpu"
+        return on_cpu and part.stop - part.start > _LARGE
+
+    @functools.cached_property
+    def _leaves(self):
+        """Sphere and bands as arrays of the frame's dtype, large bands left raw."""
+        bands = tuple(
+            dataclasses.replace(band, whitening=None)
+            if index in self.large_bands
+            else band
+            for index, band in enumerate(self.bands)
+        )
+        with jax.enable_x64(self.dtype == np.float64):
+            sphere, bands = jax.tree.map(
+                lambda leaf: jnp.asarray(leaf, self.dtype), (self.basis.sphere, bands)
+            )
+        return sphere, bands, self._groups
+
+    @functools.cached_property
+    def _factors(self) -> dict[int, np.ndarray]:
+        """L⁻¹ of the large bands as BLAS wants them."""
+        return {
+            group[0]: np.asfortranarray(self.bands[group[0]].whitening, self.dtype)
+            for group in self._groups
+            if self._is_large(group)
+        }
+
+    def _triangular(self, band: int, block: np.ndarray, transposed: bool) -> np.ndarray:
+        """Block @ L⁻ᵀ, or block @ L⁻¹ if transposed, by BLAS's triangular product."""
+        (product,) = get_blas_funcs(("trmm",), dtype=self.dtype)
+        factor = self._factors[band]
+        return product(1.0, factor, block.T, lower=1, trans_a=int(transposed)).T
+
+    def _checked(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x, self.dtype)
+        self.basis.sphere.check(x)
+        return x
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowSums:
+    """Gradients summed over rows; sums of chunks add up.
+
+    ``moved`` holds gradients in the sphere's parameters by name, and for every
+    incomplete band in its phases and its kernel (None where nothing is learned).
+    """
+
+    moved: Any
+
+    def __add__(self, other: "RowSums") -> "RowSums":
+        return RowSums(jax.tree.map(np.add, self.moved, other.moved))
+
+
+def _of_sphere(sphere: Sphere) -> dict[str, Array]:
+    """The leaves of a sphere that are learned, by name."""
+    return {
+        field.name: getattr(sphere, field.name)
+        for field in dataclasses.fields(sphere)
+        if "constraint" in field.metadata
+    }
+
+
+def _of_band(phases: Array, shape: BandKernel) -> tuple[Array, Array | None]:
+    """The leaves of a band that are learned."""
+    if not isinstance(shape, LevelSum):
+        return phases, None
+    return phases, shape.coefficients if shape.amounts is None else shape.amounts
+
+
+def _double(leaf) -> np.ndarray:
+    return np.asarray(leaf, np.float64)
+
+
+def _padded(rows: np.ndarray, with_zeros: bool = False) -> np.ndarray:
+    """Rows up to the next power of two, repeating the last (or with zeros)."""
+    length = max(_SHORTEST, 1 << max(len(rows) - 1, 0).bit_length())
+    if length == len(rows):
+        return rows
+    mode = "constant" if with_zeros or len(rows) == 0 else "edge"
+    return np.pad(rows, [(0, length - len(rows))] + [(0, 0)] * (rows.ndim - 1), mode)
+
+
+def _forward(sphere, bands, groups, x):
+    s, radial = sphere.directions(x)
+    return tuple(_block(s, [bands[index] for index in group]) for group in groups), (
+        radial
+    )
+
+
+def _block(s, bands):
+    """The features of neighbouring bands, single levels in one common sweep."""
+    singles = [band for band in bands if isinstance(band.shape, SingleLevel)]
+    values = iter(_single_levels(s, singles) if len(singles) > 1 else ())
+    parts = []
+    for band in bands:
+        if len(singles) > 1 and isinstance(band.shape, SingleLevel):
+            parts.append(band.whitened(next(values)))
+        else:
+            parts.append(band(s))
+    return jnp.concatenate(parts, axis=1)
+
+
+def _single_levels(s, bands):
+    """κ_b(V_b s) of bands of one level each, as one array cut into bands."""
+    sizes = [band.phases.shape[0] for band in bands]
+    terms = max(band.shape.coefficients.shape[0] for band in bands)
+    series = [
+        jnp.pad(c := band.shape.coefficients, (0, terms - c.shape[0]))[:, None]
+        for band in bands
+    ]
+    columns = jnp.concatenate(
+        [
+            jnp.broadcast_to(one, (terms, size))
+            for one, size in zip(series, sizes, strict=True)
+        ],
+        axis=1,
+    )
+    phases = jnp.concatenate([band.phases for band in bands])
+    cosines = jnp.matmul(s, phases.T, precision="highest")
+    values = chebyshev_columns(cosines, jax.lax.stop_gradient(columns))
+    return jnp.split(values, np.cumsum(sizes)[:-1].tolist(), axis=1)
+
+
+_map_rows = jax.jit(_forward, static_argnums=2)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _pull_rows(learned, bands, groups, x, cotangents, radial):
+    incomplete = [index for index, band in enumerate(bands) if not band.complete]
+
+    def forward(learned):
+        sphere, moving = learned
+        moved = list(bands)
+        for index, (phases, shape) in zip(incomplete, moving, strict=True):
+            moved[index] = dataclasses.replace(
+                bands[index], phases=phases, shape=shape
+            )
+        return _forward(sphere, moved, groups, x)
+
+    _, pull = jax.vjp(forward, learned)
+    ((sphere, moved),) = pull((cotangents, radial))
+    return _of_sphere(sphere), [_of_band(*band) for band in moved]
+
+
+def _gram(phases, shape):
+    # A phase meets itself at t = 1, whatever it is: no gradient flows through the
+    # diagonal, where the slope of an NTK would be huge.
+    itself = jnp.eye(phases.shape[0], dtype=bool)
+    return shape(jnp.where(itself, 1.0, jnp.clip(phases @ phases.T, -1.0, 1.0)))
+
+
+_jitted_gram = jax.jit(_gram)
+
+
+def _whitening(
+    band: Band | CompleteLevel, phases: np.ndarray, shape: BandKernel
+) -> Float[np.ndarray, "phases phases"]:
+    """L⁻¹ of a band's Gram matrix, with as little jitter as will do."""
+    with jax.enable_x64(True):
+        gram = np.array(_jitted_gram(phases, shape))
+    if not band.complete:
+        _warn_of_coincidence(band, gram)
+    jitter = 0.0 if band.complete else _JITTER
+    while True:
+        try:
+            factor = np.linalg.cholesky(gram + jitter * np.eye(len(gram)))
+        except np.linalg.LinAlgError:
+            jitter = max(10 * jitter, 1e-14)
+            if jitter > _JITTER_LIMIT:
+                raise ValueError(
+                    f"the phases of band {band.name} cannot be told apart; "
+                    "start from other phases or ask for fewer features"
+                ) from None
+            continue
+        return solve_triangular(factor, np.eye(len(gram)), lower=True)
+
+
+class CoincidingPhasesWarning(RuntimeWarning):
+    """Two phases of a band have become the same."""
+
+
+def _warn_of_coincidence(band: Band | CompleteLevel, gram: np.ndarray) -> None:
+    apart = np.abs(np.tril(gram, -1))
+    first, second = np.unravel_index(np.argmax(apart), apart.shape)
+    if len(gram) > 1 and apart[first, second] > 1 - _COINCIDE:
+        warnings.warn(
+            f"phases {second} and {first} of band {band.name} coincide (or are "
+            "opposite, which is the same to this band); they share one feature's worth",
+            CoincidingPhasesWarning,
+            stacklevel=3,
+        )
+
+
+def _pull_whitening(frame: BandFrame, products: np.ndarray):
+    """From R = Σ φ̄ φᵀ to gradients in the phases and the band's kernel.
+
+    With W = L⁻¹ and W̄ = R Lᵀ the Cholesky pullback (Murray 2016) collapses to
+    K̄ = ½ Wᵀ (P + Pᵀ) W, P = -tril(R) with its diagonal halved.
+    """
+    whitening = np.asarray(frame.whitening)
+    lower = -np.tril(products)
+    lower[np.diag_indices_from(lower)] /= 2
+    gram_bar = whitening.T @ (lower + lower.T) @ whitening / 2
+    with jax.enable_x64(True):
+        return jax.tree.map(_double, _pull_gram(frame.phases, frame.shape, gram_bar))
+
+
+@jax.jit
+def _pull_gram(phases, shape, gram_bar):
+    _, pull = jax.vjp(_gram, phases, shape)
+    return _of_band(*pull(gram_bar))
