@@ -140,23 +140,6 @@ def test_gradients_in_float32_are_those_of_float64():
     assert np.linalg.norm(error) < 2e-3 * np.linalg.norm(double)
 
 
-def test_large_bands_give_the_same_gradients(monkeypatch):
-    """The path through BLAS's triangular product against the path through XLA."""
-    x = table(40, 3)
-    basis = Basis.build(ARD.isotropic(3, 1.0), ContinuousDepth(1.0, 9), 50, rows=x)
-    cotangent = table(40, basis.n_features, seed=1)
-    jitted = whiten(basis, np.float64)
-    features = jitted.features(x)
-    gradient = free_gradient(basis, jitted.gradient(x, cotangent))
-    monkeypatch.setattr("zonal.frame._LARGE", 10)
-    triangular = whiten(basis, np.float64)
-    assert len(triangular.unit_blocks(x)[0]) == 2
-    assert np.allclose(triangular.features(x), features, atol=1e-12)
-    assert np.allclose(
-        free_gradient(basis, triangular.gradient(x, cotangent)), gradient, rtol=1e-9
-    )
-
-
 def test_covariance_is_the_kernel_between_rows():
     x, other = table(6, 3), table(4, 3, seed=1)
     kernel = ContinuousDepth(0.9, 7)

@@ -57,17 +57,6 @@ def test_many_phases_come_close():
     assert np.abs(prediction.variance_f - np.diag(joint)).max() < 1e-3
 
 
-def test_large_bands_are_folded_alike(monkeypatch):
-    posterior, _, new, *_ = solved(ContinuousDepth(2.0, 15), 60, np.float64)
-    before = posterior.predict(new)
-    monkeypatch.setattr("zonal.frame._LARGE", 20)
-    folded = Posterior(posterior.process, posterior.statistics, np.float64)
-    assert len(folded.frame.large_bands) == 1
-    after = folded.predict(new)
-    assert np.allclose(after.mean, before.mean, atol=1e-9)
-    assert np.allclose(after.variance_f, before.variance_f, atol=1e-9)
-
-
 def test_the_answer_does_not_depend_on_the_batch():
     posterior, _, new, *_ = solved(COMPLETE, 2000, np.float32)
     together = posterior.predict(new)

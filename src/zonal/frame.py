@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.linalg import get_blas_funcs, solve_triangular
+from scipy.linalg import solve_triangular
 
 from zonal.bands import (
     Band,
@@ -27,11 +27,11 @@ from zonal.bands import (
 )
 from zonal.basis import (
     Basis,
-    count_levels,
     feature_scales,
     pull_energies,
     pull_scales,
 )
+from zonal.blas import triangular_product
 from zonal.polynomials import chebyshev_columns
 from zonal.sphere import Sphere
 
@@ -43,9 +43,6 @@ __all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "whiten"]
 _JITTER = 1e-6
 _JITTER_LIMIT = 1e-2
 _COINCIDE = 1e-9
-# On a CPU, bands larger than this are whitened by BLAS's triangular product, which
-# takes half the work of a full one; smaller ones stay inside the jitted call.
-_LARGE = 256
 # Rows are padded to one of a few lengths, so that few shapes are ever compiled.
 _SHORTEST = 256
 
@@ -67,36 +64,27 @@ def whiten(basis: Basis, dtype: Any = np.float32) -> "Frame":
         phases = band.place(dimension)
         shape = band_kernel(band, basis.kernel, dimension)
         whitening = _whitening(band, phases, shape)
-        frames.append(BandFrame(phases, shape, whitening, band.complete))
+        frames.append(BandFrame(phases, shape, whitening))
     return Frame(basis, tuple(frames), np.dtype(dtype))
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class BandFrame:
-    """A band ready for rows: its phases, its kernel, and L⁻¹ (None: left raw)."""
+    """A band ready for rows: its phases, its kernel, and L⁻¹."""
 
     phases: Float[Array | np.ndarray, "phases d"]
     shape: BandKernel
-    whitening: Float[Array | np.ndarray, "phases phases"] | None
-    complete: bool = dataclasses.field(metadata={"static": True})
-
-    def __call__(self, s: Float[Array, "rows d"]) -> Float[Array, "rows phases"]:
-        cosines = jnp.matmul(s, self.phases.T, precision="highest")
-        return self.whitened(self.shape(cosines))
-
-    def whitened(
-        self, values: Float[Array, "rows phases"]
-    ) -> Float[Array, "rows phases"]:
-        """Kernel values to features, unless that is left to somebody else."""
-        if self.whitening is None:
-            return values
-        return jnp.matmul(values, self.whitening.T, precision="highest")
+    whitening: Float[Array | np.ndarray, "phases phases"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Frame:
-    """A basis whose matrix work is done: rows in, features and gradients out."""
+    """A basis whose matrix work is done: rows in, features and gradients out.
+
+    The kernel values of all bands come from one jitted call. Whitening them is left to
+    BLAS, whose triangular product takes half the work of a full one.
+    """
 
     basis: Basis
     bands: tuple[BandFrame, ...]
@@ -106,32 +94,25 @@ class Frame:
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
         """Whitened features without scale, and the radial factor r^p of each row."""
-        blocks, radial = self.unit_blocks(x)
-        return (blocks[0] if len(blocks) == 1 else np.hstack(blocks)), radial
+        values, radial = self.kernel_values(x)
+        for columns, factor in zip(self.basis.slices, self._factors, strict=True):
+            triangular_product(values, columns, factor)
+        return values, radial
 
-    def unit_blocks(
+    def kernel_values(
         self, x: Float[np.ndarray, "rows inputs"]
-    ) -> tuple[list[np.ndarray], Float[np.ndarray, " rows"]]:
-        """The unit features as neighbouring blocks of columns, and the radial factors.
-
-        A large band is a block of its own; the small bands between make one block.
-        """
-        blocks, radial = self.kernel_blocks(x)
-        for index, group in enumerate(self._groups):
-            if self._is_large(group):
-                blocks[index] = self._triangular(group[0], blocks[index], False)
-        return blocks, radial
-
-    def kernel_blocks(
-        self, x: Float[np.ndarray, "rows inputs"]
-    ) -> tuple[list[np.ndarray], Float[np.ndarray, " rows"]]:
-        """As `unit_blocks`, the large bands not yet whitened."""
+    ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
+        """κ_b(V_b s) of every band, not yet whitened, and the radial factors."""
         x = self._checked(x)
         with jax.enable_x64(self.dtype == np.float64):
             blocks, radial = _map_rows(*self._leaves, jnp.asarray(_padded(x)))
-        return [np.asarray(block)[: len(x)] for block in blocks], np.asarray(radial)[
-            : len(x)
-        ]
+        values = np.empty((len(x), self.basis.n_features), self.dtype)
+        start = 0
+        for block in blocks:
+            stop = start + block.shape[1]
+            values[:, start:stop] = np.asarray(block)[: len(x)]
+            start = stop
+        return values, np.asarray(radial)[: len(x)]
 
     def features(
         self, x: Float[np.ndarray, "rows inputs"]
@@ -178,21 +159,16 @@ class Frame:
     ) -> "RowSums":
         """Pull cotangents of the unit features and radii back, summed over the rows."""
         x = self._checked(x)
-        unit_bar = np.asarray(unit_bar, self.dtype)
-        slices, cotangents = self.basis.slices, []
-        for group in self._groups:
-            columns = slice(slices[group[0]].start, slices[group[-1]].stop)
-            block = unit_bar[:, columns]
-            if self._is_large(group):
-                block = self._triangular(group[0], block, True)
-            cotangents.append(_padded(np.ascontiguousarray(block), with_zeros=True))
+        cotangent = _padded(np.array(unit_bar, self.dtype), with_zeros=True)
+        for columns, factor in zip(self.basis.slices, self._factors, strict=True):
+            triangular_product(cotangent, columns, factor, transposed=True)
         radial_bar = _padded(np.asarray(radial_bar, self.dtype), with_zeros=True)
         with jax.enable_x64(self.dtype == np.float64):
             moved = _pull_rows(
-                self._learned,
-                *self._leaves[1:],
+                *self._leaves,
+                self.basis.incomplete,
                 jnp.asarray(_padded(x)),
-                tuple(cotangents),
+                cotangent,
                 radial_bar,
             )
         return RowSums(jax.tree.map(_double, moved))
@@ -232,67 +208,18 @@ class Frame:
         return gradients
 
     @functools.cached_property
-    def _learned(self):
-        """What gradients are taken in: the sphere, and phases and kernels of bands."""
-        sphere, bands, _ = self._leaves
-        return sphere, tuple(
-            (bands[index].phases, bands[index].shape) for index in self.basis.incomplete
-        )
-
-    @functools.cached_property
-    def _groups(self) -> tuple[tuple[int, ...], ...]:
-        """Neighbouring small bands together, each large band alone."""
-        groups: list[tuple[int, ...]] = []
-        for index in range(len(self.bands)):
-            if (
-                groups
-                and not self._is_large((index,))
-                and not self._is_large(groups[-1])
-            ):
-                groups[-1] += (index,)
-            else:
-                groups.append((index,))
-        return tuple(groups)
-
-    @functools.cached_property
-    def large_bands(self) -> frozenset[int]:
-        """The bands that `kernel_blocks` leaves unwhitened."""
-        return frozenset(group[0] for group in self._groups if self._is_large(group))
-
-    def _is_large(self, group: tuple[int, ...]) -> bool:
-        part = self.basis.slices[group[0]]
-        on_cpu = jax.default_backend() == "cpu"
-        return on_cpu and part.stop - part.start > _LARGE
-
-    @functools.cached_property
     def _leaves(self):
-        """Sphere and bands as arrays of the frame's dtype, large bands left raw."""
-        bands = tuple(
-            dataclasses.replace(band, whitening=None)
-            if index in self.large_bands
-            else band
-            for index, band in enumerate(self.bands)
-        )
+        """Sphere, phases and kernels as arrays of the frame's dtype."""
+        bands = tuple((band.phases, band.shape) for band in self.bands)
         with jax.enable_x64(self.dtype == np.float64):
-            sphere, bands = jax.tree.map(
+            return jax.tree.map(
                 lambda leaf: jnp.asarray(leaf, self.dtype), (self.basis.sphere, bands)
             )
-        return sphere, bands, self._groups
 
     @functools.cached_property
-    def _factors(self) -> dict[int, np.ndarray]:
-        """L⁻¹ of the large bands as BLAS wants them."""
-        return {
-            group[0]: np.asfortranarray(self.bands[group[0]].whitening, self.dtype)
-            for group in self._groups
-            if self._is_large(group)
-        }
-
-    def _triangular(self, band: int, block: np.ndarray, transposed: bool) -> np.ndarray:
-        """Block @ L⁻ᵀ, or block @ L⁻¹ if transposed, by BLAS's triangular product."""
-        (product,) = get_blas_funcs(("trmm",), dtype=self.dtype)
-        factor = self._factors[band]
-        return product(1.0, factor, block.T, lower=1, trans_a=int(transposed)).T
+    def _factors(self) -> list[np.ndarray]:
+        """L⁻¹ of every band as BLAS wants it."""
+        return [np.ascontiguousarray(one.whitening, self.dtype) for one in self.bands]
 
     def _checked(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, self.dtype)
@@ -343,65 +270,66 @@ def _padded(rows: np.ndarray, with_zeros: bool = False) -> np.ndarray:
     return np.pad(rows, [(0, length - len(rows))] + [(0, 0)] * (rows.ndim - 1), mode)
 
 
-def _forward(sphere, bands, groups, x):
+def _forward(sphere, bands, x):
+    """Kernel values in neighbouring blocks of columns, and the radial factors.
+
+    Bands of one level that lie side by side make one block: they share a sweep.
+    """
     s, radial = sphere.directions(x)
-    return tuple(_block(s, [bands[index] for index in group]) for group in groups), (
-        radial
-    )
-
-
-def _block(s, bands):
-    """The features of neighbouring bands, single levels in one common sweep."""
-    singles = [band for band in bands if isinstance(band.shape, SingleLevel)]
-    values = iter(_single_levels(s, singles) if len(singles) > 1 else ())
-    parts = []
+    blocks, singles = [], []
     for band in bands:
-        if len(singles) > 1 and isinstance(band.shape, SingleLevel):
-            parts.append(band.whitened(next(values)))
-        else:
-            parts.append(band(s))
-    return jnp.concatenate(parts, axis=1)
+        if isinstance(band[1], SingleLevel):
+            singles.append(band)
+            continue
+        blocks += _single_levels(s, singles)
+        singles = []
+        phases, shape = band
+        blocks.append(shape(_cosines(s, phases)))
+    return blocks + _single_levels(s, singles), radial
+
+
+def _cosines(s, phases):
+    return jnp.matmul(s, phases.T, precision="highest")
 
 
 def _single_levels(s, bands):
-    """κ_b(V_b s) of bands of one level each, as one array cut into bands."""
-    sizes = [band.phases.shape[0] for band in bands]
-    terms = max(band.shape.coefficients.shape[0] for band in bands)
-    series = [
-        jnp.pad(c := band.shape.coefficients, (0, terms - c.shape[0]))[:, None]
-        for band in bands
-    ]
+    """P_l(V s) of bands of one level each, as a list of at most one block."""
+    if not bands:
+        return []
+    if len(bands) == 1:
+        ((phases, shape),) = bands
+        return [shape(_cosines(s, phases))]
+    terms = max(shape.coefficients.shape[0] for _, shape in bands)
     columns = jnp.concatenate(
         [
-            jnp.broadcast_to(one, (terms, size))
-            for one, size in zip(series, sizes, strict=True)
+            jnp.broadcast_to(
+                jnp.pad(c := shape.coefficients, (0, terms - c.shape[0]))[:, None],
+                (terms, phases.shape[0]),
+            )
+            for phases, shape in bands
         ],
         axis=1,
     )
-    phases = jnp.concatenate([band.phases for band in bands])
-    cosines = jnp.matmul(s, phases.T, precision="highest")
-    values = chebyshev_columns(cosines, jax.lax.stop_gradient(columns))
-    return jnp.split(values, np.cumsum(sizes)[:-1].tolist(), axis=1)
+    cosines = _cosines(s, jnp.concatenate([phases for phases, _ in bands]))
+    return [chebyshev_columns(cosines, jax.lax.stop_gradient(columns))]
 
 
-_map_rows = jax.jit(_forward, static_argnums=2)
+_map_rows = jax.jit(_forward)
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _pull_rows(learned, bands, groups, x, cotangents, radial):
-    incomplete = [index for index, band in enumerate(bands) if not band.complete]
+def _pull_rows(sphere, bands, incomplete, x, cotangent, radial):
+    """Gradients in the sphere and the incomplete bands, from those in the values."""
 
-    def forward(learned):
-        sphere, moving = learned
+    def forward(sphere, moving):
         moved = list(bands)
-        for index, (phases, shape) in zip(incomplete, moving, strict=True):
-            moved[index] = dataclasses.replace(
-                bands[index], phases=phases, shape=shape
-            )
-        return _forward(sphere, moved, groups, x)
+        for index, band in zip(incomplete, moving, strict=True):
+            moved[index] = band
+        blocks, radial = _forward(sphere, moved, x)
+        return jnp.concatenate(blocks, axis=1), radial
 
-    _, pull = jax.vjp(forward, learned)
-    ((sphere, moved),) = pull((cotangents, radial))
+    _, pull = jax.vjp(forward, sphere, [bands[index] for index in incomplete])
+    sphere, moved = pull((cotangent, radial))
     return _of_sphere(sphere), [_of_band(*band) for band in moved]
 
 

@@ -24,6 +24,7 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky, get_lapack_funcs
 from scipy.optimize import minimize
 
 from zonal.basis import Basis, feature_scales, pull_energies, pull_scales
+from zonal.blas import single_threaded_blas
 from zonal.frame import Frame, RowSums, whiten
 from zonal.parameters import (
     POSITIVE,
@@ -35,7 +36,7 @@ from zonal.parameters import (
     named,
     with_free,
 )
-from zonal.passes import chunk_results, single_threaded_blas
+from zonal.passes import chunk_results
 from zonal.sources import Chunk, Source
 from zonal.statistics import (
     Statistics,
@@ -305,12 +306,11 @@ def _pull_chunk(
     chunk: Chunk,
 ) -> tuple[RowSums, list[np.ndarray]]:
     basis, noise, dtype = process.basis, float(process.noise), frame.dtype
-    blocks, radial = frame.unit_blocks(chunk.x)
-    unit = blocks[0] if len(blocks) == 1 else np.hstack(blocks)
+    unit, radial = frame.unit_features(chunk.x)
     radial = radial.astype(np.float64)
     weight, precision = row_weights(chunk)
     table = Uncaptured(
-        uncaptured_parts(basis, blocks, radial), radial**2, precision, weight
+        uncaptured_parts(basis, unit, radial), radial**2, precision, weight
     )
     unexplained, _ = _unexplained(basis, table)
     _, slope = _penalty(table, unexplained, noise, tightened)

@@ -9,30 +9,17 @@ The results are added in the order of the rows, so the same rows give the same s
 """
 
 import collections
-import functools
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from threadpoolctl import ThreadpoolController
-
+from zonal.blas import single_threaded_blas
 from zonal.sources import CHUNK_ROWS, Chunk, Source
 
-__all__ = ["chunk_results", "single_threaded_blas"]
+__all__ = ["chunk_results"]
 
 Result = TypeVar("Result")
-
-
-@functools.lru_cache(maxsize=1)
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def single_threaded_blas() -> AbstractContextManager:
-    """A context in which BLAS keeps to the thread that calls it."""
-    return _controller().limit(limits=1, user_api="blas")
 
 
 def core_count() -> int:

@@ -21,9 +21,10 @@ from scipy.linalg import block_diag, cho_solve, solve_triangular
 from scipy.special import ndtri
 
 from zonal.basis import feature_scales
+from zonal.blas import single_threaded_blas
 from zonal.frame import Frame, whiten
 from zonal.objective import Process, factorise, robust_cholesky
-from zonal.passes import chunk_results, single_threaded_blas
+from zonal.passes import chunk_results
 from zonal.sources import ArraySource, Chunk, Source
 from zonal.statistics import Statistics, row_weights
 
@@ -127,21 +128,14 @@ class Posterior:
         # variance again.
         root, jitter = robust_cholesky(np.eye(size) - (inverse + inverse.T) / 2)
         scales = feature_scales(self.process.basis)
-        large = self.frame.large_bands
-        whitening = block_diag(
-            *(
-                band.whitening if index in large else np.eye(len(band.phases))
-                for index, band in enumerate(self.frame.bands)
-            )
-        )
+        whitening = block_diag(*(band.whitening for band in self.frame.bands))
         matrix = root.T @ (scales[:, None] * whitening)
         direction = solve_triangular(root, self.weights, lower=True)
         return matrix.T.astype(self.dtype), direction, jitter
 
     def _predict_chunk(self, chunk: Chunk) -> Prediction:
         matrix, direction, jitter = self._folded
-        blocks, radial = self.frame.kernel_blocks(chunk.x)
-        values = blocks[0] if len(blocks) == 1 else np.hstack(blocks)
+        values, radial = self.frame.kernel_values(chunk.x)
         projected = values @ matrix
         radial = radial.astype(np.float64)
         basis, noise = self.process.basis, float(self.process.noise)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 __all__ = ["ArraySource", "Chunk", "Source"]
 
-CHUNK_ROWS = 8192
+CHUNK_ROWS = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -169,13 +169,13 @@ def collect(frame: Frame, source: Source) -> Statistics:
 
 
 def chunk_statistics(frame: Frame, chunk: Chunk) -> Statistics:
-    """The statistics of a few rows at once."""
+    """The statistics of a few rows at once; products in the frame's precision."""
     basis = frame.basis
-    blocks, radial = frame.unit_blocks(chunk.x)
+    unit, radial = frame.unit_features(chunk.x)
     radial = radial.astype(np.float64)
     weight, precision = row_weights(chunk)
     table = Uncaptured(
-        uncaptured_parts(basis, blocks, radial),
+        uncaptured_parts(basis, unit, radial),
         (radial**2).astype(frame.dtype),
         precision.astype(frame.dtype),
         weight.astype(frame.dtype),
@@ -183,12 +183,11 @@ def chunk_statistics(frame: Frame, chunk: Chunk) -> Statistics:
     y = np.asarray(chunk.y, np.float64)
     target = (weight * precision * radial * y).astype(frame.dtype)
     root = radial * np.sqrt(weight * precision)
-    moment = np.concatenate([target @ block for block in blocks])
+    moment = target @ unit
     if not np.all(root == 1.0):
-        column = root.astype(frame.dtype)[:, None]
-        blocks = [block * column for block in blocks]
+        unit *= root.astype(frame.dtype)[:, None]
     return Statistics(
-        block_gram(blocks),
+        unit.T @ unit,
         moment.astype(np.float64),
         float(np.sum(weight * precision * y**2)),
         float(weight.sum()),
@@ -206,35 +205,13 @@ def row_weights(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def block_gram(blocks: list[np.ndarray]) -> Float[np.ndarray, "features features"]:
-    """ΦᵀΦ of column blocks, by BLAS's symmetric product on each, in float64."""
-    ends = np.cumsum([block.shape[1] for block in blocks])
-    places = [
-        slice(int(end) - block.shape[1], int(end))
-        for block, end in zip(blocks, ends, strict=True)
-    ]
-    gram = np.zeros((ends[-1], ends[-1]))
-    for i, left in enumerate(blocks):
-        gram[places[i], places[i]] = left.T @ left
-        for j in range(i + 1, len(blocks)):
-            product = left.T @ blocks[j]
-            gram[places[i], places[j]] = product
-            gram[places[j], places[i]] = product.T
-    return gram
-
-
 def uncaptured_parts(
-    basis: Basis, blocks: list[np.ndarray], radial: np.ndarray
+    basis: Basis, unit: np.ndarray, radial: np.ndarray
 ) -> Float[np.ndarray, "rows bands"]:
     """ρ² (1 - |φ_b|²) of each incomplete band; rounding never makes it negative."""
-    dtype = blocks[0].dtype
-    parts = np.zeros((len(radial), len(basis.incomplete)), dtype)
-    starts = np.cumsum([0] + [block.shape[1] for block in blocks])
+    parts = np.zeros((len(radial), len(basis.incomplete)), unit.dtype)
     for column, index in enumerate(basis.incomplete):
-        part = basis.slices[index]
-        where = int(np.searchsorted(starts, part.start, side="right")) - 1
-        offset = starts[where]
-        features = blocks[where][:, part.start - offset : part.stop - offset]
+        features = unit[:, basis.slices[index]]
         captured = np.einsum("ij,ij->i", features, features)
         parts[:, column] = np.maximum(0.0, radial**2 * (1 - captured))
     return parts
