@@ -14,12 +14,18 @@ from zonal.kernels import (
     FreeSpectrum,
     equivalent_depth,
 )
+from zonal.learning import Recipe
+from zonal.model import Model, fit
+from zonal.objective import Process
+from zonal.posterior import Posterior, Prediction
+from zonal.sources import ArraySource
 from zonal.sphere import ARD, LatitudeLongitude, Projection, UnitVectors
 
 __all__ = [
     "ARD",
     "NTK",
     "ArcCosine",
+    "ArraySource",
     "Band",
     "Basis",
     "CompleteLevel",
@@ -27,9 +33,15 @@ __all__ = [
     "Frame",
     "FreeSpectrum",
     "LatitudeLongitude",
+    "Model",
+    "Posterior",
+    "Prediction",
+    "Process",
     "Projection",
+    "Recipe",
     "UnitVectors",
     "equivalent_depth",
+    "fit",
     "whiten",
 ]
 

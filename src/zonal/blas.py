@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cython_blas
+from scipy.linalg import cython_blas  # pyright: ignore[reportAttributeAccessIssue]
 from threadpoolctl import ThreadpoolController
 
 __all__ = ["single_threaded_blas", "triangular_product"]

@@ -33,7 +33,6 @@ from zonal.basis import (
 )
 from zonal.blas import triangular_product
 from zonal.polynomials import chebyshev_columns
-from zonal.sphere import Sphere
 
 __all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "whiten"]
 
@@ -241,7 +240,7 @@ class RowSums:
         return RowSums(jax.tree.map(np.add, self.moved, other.moved))
 
 
-def _of_sphere(sphere: Sphere) -> dict[str, Array]:
+def _of_sphere(sphere: Any) -> dict[str, Array]:
     """The leaves of a sphere that are learned, by name."""
     return {
         field.name: getattr(sphere, field.name)
@@ -250,7 +249,7 @@ def _of_sphere(sphere: Sphere) -> dict[str, Array]:
     }
 
 
-def _of_band(phases: Array, shape: BandKernel) -> tuple[Array, Array | None]:
+def _of_band(phases: Any, shape: BandKernel) -> tuple[Any, Any]:
     """The leaves of a band that are learned."""
     if not isinstance(shape, LevelSum):
         return phases, None

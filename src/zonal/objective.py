@@ -53,7 +53,9 @@ __all__ = ["Evaluation", "Process", "evaluate", "fit_scales", "value_and_gradien
 _SUMMARY_ROWS = 4096
 _LEAST_PIVOT = 0.99
 # The smallest noise that statistics resolve, relative to the mean square of the target:
-# below it, the rounding of the sums outweighs what the noise contributes.
+# below it, the rounding of the sums outweighs what the noise contributes. And the
+# largest energy of a band: a prior much wider than the target only loses digits.
+_LARGEST_ENERGY = 100.0
 _LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
 
 
@@ -161,7 +163,7 @@ def robust_cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:
             return cholesky(padded, lower=True), jitter * largest
         except LinAlgError:
             jitter = max(3 * jitter, 1e-12)
-            if jitter > 1e-2:
+            if jitter > 1:
                 raise
 
 
@@ -227,14 +229,20 @@ def fit_scales(
         )
         return -result.value / statistics.rows, -gradient / statistics.rows
 
+    size = max(statistics.squares / statistics.rows, np.finfo(np.float64).tiny)
     floor = _LEAST_NOISE[statistics.uncaptured.parts.dtype]
-    floor *= max(statistics.squares / statistics.rows, np.finfo(np.float64).tiny)
     start = free(process, names)
+    log_limits = {
+        "noise": (np.log(floor * size), None),
+        "basis.free_energies": (None, np.log(_LARGEST_ENERGY * size)),
+    }
     limits = [
-        (np.log(floor) if name == "noise" else None, None)
+        log_limits.get(name, (None, None))
         for name in named(process, names)
         for _ in free(process, [name])
     ]
+    for index, (_, high) in enumerate(limits):
+        start[index] = start[index] if high is None else min(start[index], high)
     found: Any = minimize(
         objective,
         start,

@@ -6,13 +6,13 @@ mean μ = A⁻¹m and covariance A⁻¹. At a row with features φ and prior var
     mean f = φᵀμ,    var f = k - φᵀ(I - A⁻¹)φ,    var y = var f + σ²/a.
 
 I - A⁻¹ = R Rᵀ is folded with the scales and the whitening of every band into one
-matrix, so a prediction with its variance is one product with the raw kernel values:
-with ψ = Rᵀφ the mean is ψᵀR⁻¹μ and the variance k - |ψ|².
+matrix, so a variance is one product with the raw kernel values, k - |Rᵀφ|², and the
+mean is one more column.
 """
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,12 @@ class Prediction:
     mean: Float[np.ndarray, " rows"]
     variance_f: Float[np.ndarray, " rows"]
     variance_y: Float[np.ndarray, " rows"]
+
+    @classmethod
+    def joined(cls, parts: Iterable["Prediction"]) -> "Prediction":
+        """Predictions of chunks, one below the other."""
+        columns = zip(*map(dataclasses.astuple, parts), strict=True)
+        return cls(*map(np.concatenate, columns))
 
     def quantiles(
         self, levels: Float[np.ndarray, " levels"]
@@ -79,6 +85,10 @@ class Posterior:
         return whiten(self.process.basis, self.dtype)
 
     @functools.cached_property
+    def _fine_frame(self) -> Frame:
+        return whiten(self.process.basis, np.float64)
+
+    @functools.cached_property
     def factor(self) -> Float[np.ndarray, "features features"]:
         """Cholesky factor of A = I + S."""
         scales = feature_scales(self.process.basis)
@@ -105,22 +115,20 @@ class Posterior:
     ) -> Prediction:
         """Mean and variances at new rows; the answer does not depend on how many."""
         source = ArraySource(x, np.zeros(len(x)), precision=precision)
-        parts = list(self.predict_chunks(source))
-        return Prediction(
-            *(
-                np.concatenate([getattr(part, field.name) for part in parts])
-                for field in dataclasses.fields(Prediction)
-            )
-        )
+        return Prediction.joined(self.predict_chunks(source))
 
     def predict_chunks(self, source: Source) -> Iterator[Prediction]:
         """Predictions for a stream of rows, a chunk at a time."""
-        _ = self._folded  # once, before the threads ask for it
-        return chunk_results(self._predict_chunk, source)
+        return chunk_results(self.predictor(), source)
+
+    def predictor(self) -> Callable[[Chunk], Prediction]:
+        """The function that predicts a chunk, its matrices made ready for threads."""
+        _ = self._folded
+        return self._predict_chunk
 
     @functools.cached_property
     def _folded(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Raw kernel values to ψ, the weights of ψ in the mean, and the jitter in ψ."""
+        """Raw kernel values to ψ, their weights in the mean, and the jitter in ψ."""
         size = len(self.factor)
         inverse = cho_solve((self.factor, True), np.eye(size))
         # Directions that the data say nothing about are zero in I - A⁻¹ up to rounding
@@ -128,30 +136,30 @@ class Posterior:
         # variance again.
         root, jitter = robust_cholesky(np.eye(size) - (inverse + inverse.T) / 2)
         scales = feature_scales(self.process.basis)
-        whitening = block_diag(*(band.whitening for band in self.frame.bands))
-        matrix = root.T @ (scales[:, None] * whitening)
-        direction = solve_triangular(root, self.weights, lower=True)
-        return matrix.T.astype(self.dtype), direction, jitter
+        whitening = block_diag(*(band.whitening for band in self._fine_frame.bands))
+        scaled = scales[:, None] * whitening
+        return (root.T @ scaled).T.astype(self.dtype), self.weights @ scaled, jitter
 
     def _predict_chunk(self, chunk: Chunk) -> Prediction:
-        matrix, direction, jitter = self._folded
-        values, radial = self.frame.kernel_values(chunk.x)
-        projected = values @ matrix
-        radial = radial.astype(np.float64)
+        matrix, mean_weights, jitter = self._folded
+        # Kernel values and the mean in float64, where whitening would blow up what
+        # rounding leaves; the variance, which is most of the work, in `dtype`.
+        values, radial = self._fine_frame.kernel_values(chunk.x)
+        projected = values.astype(self.dtype, copy=False) @ matrix
         basis, noise = self.process.basis, float(self.process.noise)
         removed = np.einsum("ij,ij->i", projected, projected, dtype=np.float64)
         prior = float(basis.variance) * basis.total_energy
         left = (1 + jitter) * prior - removed
         variance = radial**2 * np.maximum(left, 1e-9 * prior)
         _, precision = row_weights(chunk)
-        mean = radial * (projected.astype(np.float64) @ direction)
+        mean = radial * (values @ mean_weights)
         return Prediction(mean, variance, variance + noise / precision)
 
     def covariance(
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows rows"]:
         """Joint posterior covariance of f at a few rows, in float64."""
-        features = whiten(self.process.basis, np.float64).features(x)
+        features = self._fine_frame.features(x)
         with single_threaded_blas():
             kept = solve_triangular(self.factor, features.T, lower=True)
             prior = self.process.basis.covariance(x)
@@ -169,9 +177,10 @@ class Posterior:
         The posterior of the features' weights without a row is a rank-one change of
         the one with it, so its leverage tells what the row would be predicted as.
         """
-        return chunk_results(self._leave_out_chunk, source)
+        return chunk_results(self.left_out, source)
 
-    def _leave_out_chunk(self, chunk: Chunk) -> Prediction:
+    def left_out(self, chunk: Chunk) -> Prediction:
+        """As `leave_one_out`, for one chunk."""
         basis, noise = self.process.basis, float(self.process.noise)
         unit, radial = self.frame.unit_features(chunk.x)
         scales = feature_scales(basis)

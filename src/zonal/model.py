@@ -1,0 +1,254 @@
+"""A fitted regression model, in the units of the table.
+
+`fit` standardises, learns and solves. A `Model` never changes: adding rows, forgetting
+rows and merging return new models, solved exactly at the same hyper-parameters, so a
+step that fails leaves everything as it was.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from zonal.checkpoints import Step
+from zonal.frame import whiten
+from zonal.kernels import equivalent_depth
+from zonal.learning import Recipe, enlarged, learn, quiet_phases
+from zonal.objective import Process, evaluate, fit_scales
+from zonal.parameters import named
+from zonal.passes import chunk_results
+from zonal.posterior import FunctionSamples, Posterior, Prediction
+from zonal.scaling import ScaledSource, Scaling
+from zonal.sources import ArraySource, Chunk, Source
+from zonal.statistics import Statistics, collect
+
+__all__ = ["Model", "fit"]
+
+# Sums are taken in float64 where that costs a few seconds at most: rows times squared
+# features up to this.
+_AFFORDABLE = 5e10
+_MANY_FEATURES = 1500
+# Rounding of a variance in float32, relative to the prior's, and how much of a typical
+# posterior variance it may be.
+_ROUNDING = 2e-6
+_RESOLVED = 0.05
+
+
+def fit(
+    source: Source,
+    recipe: Recipe | None = None,
+    callback: Callable[[Step], Any] | None = None,
+    checkpoint: str | os.PathLike | None = None,
+) -> "Model":
+    """Learn a Gaussian process from a table and solve it on all rows.
+
+    Parameters
+    ----------
+    source
+        The rows; `ArraySource` holds them in memory.
+    recipe
+        What differs from the defaults.
+    callback
+        Called with a `Step` after every step.
+    checkpoint
+        A file to keep the progress in. The same call finds it there and goes on.
+
+    Examples
+    --------
+    >>> generator = np.random.default_rng(0)
+    >>> x = generator.uniform(size=(200, 1))
+    >>> y = 100 * np.sin(6 * x[:, 0]) + generator.normal(size=200)
+    >>> model = fit(ArraySource(x, y), Recipe(n_features=30, most_steps=30))
+    >>> prediction = model.predict(np.array([[0.25]]))
+    >>> bool(abs(prediction.mean[0] - 100 * np.sin(1.5)) < 2)
+    True
+    """
+    recipe = Recipe() if recipe is None else recipe
+    scaling = Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
+    if recipe.sphere is not None:
+        scaling = scaling.of_target_only()
+    rows = ScaledSource(source, scaling)
+    progress = learn(rows, recipe, callback, checkpoint)
+    process = progress.process
+    features = recipe.solve_features
+    if features is not None and features > process.basis.n_features:
+        sample = rows.sample(recipe.sample_rows, recipe.seed)
+        process = enlarged(process, features, sample, recipe.seed)
+    with quiet_phases():
+        statistics = _collected(process, rows)
+    few = process.basis.n_features <= _MANY_FEATURES
+    process = fit_scales(
+        statistics,
+        process,
+        tightened=recipe.tightened,
+        max_steps=200 if few else 15,
+    )
+    model = Model(scaling, process, statistics, recipe.tightened, progress.history)
+    if callback is not None:
+        value = evaluate(statistics, process, recipe.tightened).value
+        last = progress.history[-1].seconds if progress.history else 0.0
+        count = int(statistics.rows)
+        callback(Step("solve", 1, count, value / statistics.rows, last))
+    return model
+
+
+def _collected(process: Process, rows: Source) -> Statistics:
+    count = np.inf if rows.n_rows is None else rows.n_rows
+    work = count * process.basis.n_features**2
+    dtype = np.float64 if work <= _AFFORDABLE else np.float32
+    return collect(whiten(process.basis, dtype), rows)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A Gaussian process solved on a table.
+
+    ``bound`` bounds the log marginal likelihood of the target in its own units from
+    below. Rows are given as they are in the table; predictions are in its units.
+    """
+
+    scaling: Scaling
+    process: Process
+    statistics: Statistics
+    tightened: bool = True
+    history: tuple[Step, ...] = ()
+    dtype: Any = None
+
+    @functools.cached_property
+    def posterior(self) -> Posterior:
+        """The posterior in standardised units.
+
+        In float32 where that resolves the variance of the function, a small difference
+        of large numbers when the prior is wide and the data many.
+        """
+        if self.dtype is not None:
+            return Posterior(self.process, self.statistics, self.dtype)
+        posterior = Posterior(self.process, self.statistics, np.float32)
+        basis, noise = self.process.basis, float(self.process.noise)
+        rows = max(self.statistics.rows, 1.0)
+        typical = noise * posterior.effective_parameters / rows
+        rounding = _ROUNDING * float(basis.variance) * basis.total_energy
+        if rounding < _RESOLVED * typical or self.statistics.rows == 0:
+            return posterior
+        return Posterior(self.process, self.statistics, np.float64)
+
+    @property
+    def bound(self) -> float:
+        """Lower bound on the log marginal likelihood of all rows."""
+        value = evaluate(self.statistics, self.process, self.tightened).value
+        return value - self.statistics.rows * float(np.log(self.scaling.target_width))
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise, in units of the target."""
+        return self.scaling.target_width * float(np.sqrt(self.process.noise))
+
+    @property
+    def depth(self) -> int:
+        """Depth of the network whose kernel has the nearest spectrum."""
+        basis = self.process.basis
+        return equivalent_depth(basis.kernel, basis.sphere.dimension)
+
+    @property
+    def effective_parameters(self) -> float:
+        """How many parameters the data have determined."""
+        return self.posterior.effective_parameters
+
+    def predict(
+        self,
+        x: Float[np.ndarray, "rows inputs"],
+        precision: Float[np.ndarray, " rows"] | None = None,
+    ) -> Prediction:
+        """Mean and variances at new rows; the answer does not depend on how many."""
+        source = ArraySource(x, np.zeros(len(x)), precision=precision)
+        return Prediction.joined(self.predict_chunks(source))
+
+    def predict_chunks(self, source: Source) -> Iterator[Prediction]:
+        """Predictions for a stream of rows, a chunk at a time."""
+        return self._in_units(self.posterior.predictor(), source)
+
+    def leave_one_out(self, source: Source) -> Iterator[Prediction]:
+        """Each row's prediction from all the others; the rows are those fitted to."""
+        return self._in_units(self.posterior.left_out, source)
+
+    def _in_units(
+        self, standardised: Callable[[Chunk], Prediction], source: Source
+    ) -> Iterator[Prediction]:
+        """Predictions of standardised chunks, in the units of the table."""
+        self.scaling.check_width(source.n_inputs)
+        width = self.scaling.target_width
+
+        def predict(chunk: Chunk) -> Prediction:
+            inner = standardised(self.scaling.chunk(chunk))
+            return Prediction(
+                self.scaling.mean(chunk.x) + width * inner.mean,
+                width**2 * inner.variance_f,
+                width**2 * inner.variance_y,
+            )
+
+        return chunk_results(predict, source)
+
+    def covariance(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> Float[np.ndarray, "rows rows"]:
+        """Joint posterior covariance of the function at a few rows."""
+        inner = self.posterior.covariance(self.scaling.inputs(x))
+        return self.scaling.target_width**2 * inner
+
+    def sample_functions(
+        self, count: int, seed: int = 0
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Draw functions from the posterior; call the result with rows."""
+        functions: FunctionSamples = self.posterior.sample_functions(count, seed)
+
+        def at(x: np.ndarray) -> np.ndarray:
+            values = functions(self.scaling.inputs(x))
+            return self.scaling.mean(x)[:, None] + self.scaling.target_width * values
+
+        return at
+
+    def add(self, source: Source) -> "Model":
+        """The model of all rows so far and these, exactly, at the same parameters."""
+        return self._with(self.statistics + self._collect(source))
+
+    def forget(self, source: Source) -> "Model":
+        """The model without these rows, as if they had never been in the sums."""
+        new = self._collect(source)
+        if new.rows > self.statistics.rows * (1 + 1e-12):
+            raise ValueError(
+                f"{new.rows:g} rows cannot be taken out of a model of "
+                f"{self.statistics.rows:g}"
+            )
+        return self._with(self.statistics - new)
+
+    def merge(self, other: "Model") -> "Model":
+        """The model of both models' rows; both must have the same parameters."""
+        if not self.scaling.agrees_with(other.scaling):
+            raise ValueError(
+                "the models standardise their tables differently; merge models that "
+                "come from the same fit, such as fit(...).add(...)"
+            )
+        mine, theirs = named(self.process), named(other.process)
+        if mine.keys() != theirs.keys() or not all(
+            np.array_equal(mine[name], theirs[name]) for name in mine
+        ):
+            raise ValueError(
+                "the models have different parameters; merge models that come from the "
+                "same fit, such as fit(...).add(...)"
+            )
+        return self._with(self.statistics + other.statistics)
+
+    def emptied(self) -> "Model":
+        """The same model before it has seen a row, for others to add to and merge."""
+        return self._with(Statistics.zero(self.process.basis))
+
+    def _collect(self, source: Source) -> Statistics:
+        with quiet_phases():
+            return _collected(self.process, ScaledSource(source, self.scaling))
+
+    def _with(self, statistics: Statistics) -> "Model":
+        return dataclasses.replace(self, statistics=statistics)

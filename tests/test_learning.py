@@ -1,0 +1,220 @@
+"""Learning from a standardised table: stages, limits, interrupts, checkpoints."""
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from zonal import ARD, ArraySource, ContinuousDepth, Recipe
+from zonal import learning as module
+from zonal.checkpoints import load_progress
+from zonal.learning import LearningStoppedWarning, learn
+from zonal.parameters import named
+
+SMALL = Recipe(n_features=40, most_steps=20)
+
+
+def table(rows=400, seed=0):
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(rows, 3))
+    y = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] + 0.2 * generator.normal(size=rows)
+    return ArraySource(x, y)
+
+
+@pytest.fixture(autouse=True)
+def few_starts(monkeypatch):
+    """What is tested here does not depend on where learning starts."""
+    monkeypatch.setattr(module, "_START_SCALES", (0.5,))
+    monkeypatch.setattr(module, "_START_LEVELS", (10,))
+
+
+def same(one, other):
+    left, right = named(one.process), named(other.process)
+    return left.keys() == right.keys() and all(
+        np.array_equal(left[name], right[name]) for name in left
+    )
+
+
+def test_it_learns_noise_and_relevance():
+    process = learn(table(), SMALL).process
+    assert np.sqrt(process.noise) == pytest.approx(0.2, rel=0.2)
+    relevance = process.basis.sphere.relevance
+    assert relevance[0] > relevance[1] > relevance[2]
+
+
+def test_samples_grow_and_the_bound_never_falls(monkeypatch):
+    monkeypatch.setattr(module, "_LEAST_ROWS", 60)
+    steps = []
+    progress = learn(table(), SMALL, steps.append)
+    assert [step.stage for step in progress.history] == [step.stage for step in steps]
+    rows = {step.stage: step.rows for step in steps}
+    assert rows["learn 1"] == 60
+    assert rows["learn 2"] == 400
+    for stage in rows:
+        bounds = [step.bound for step in steps if step.stage == stage]
+        assert np.all(np.diff(bounds) >= 0)
+    assert np.all(np.diff([step.seconds for step in steps]) >= 0)
+
+
+def test_the_seed_decides_everything():
+    recipe = dataclasses.replace(SMALL, most_rows=100)
+    first = learn(table(), recipe)
+    assert same(first, learn(table(), recipe))
+    assert not same(first, learn(table(), dataclasses.replace(recipe, seed=1)))
+
+
+def test_the_bound_chooses_the_start(monkeypatch):
+    """A rough function asks for more levels than a smooth one."""
+    monkeypatch.setattr(module, "_START_LEVELS", (4, 40))
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, size=(400, 1))
+    rough = np.sign(np.sin(25 * x[:, 0])) + 0.05 * generator.normal(size=400)
+    recipe = dataclasses.replace(SMALL, most_steps=0)
+    levels = learn(ArraySource(x, rough), recipe).process.basis.kernel.last_level
+    assert levels == 40
+
+
+def test_a_time_limit_stops_and_says_so():
+    recipe = dataclasses.replace(SMALL, max_seconds=0.0, most_steps=1000)
+    with pytest.warns(LearningStoppedWarning, match="limit of 0 seconds"):
+        progress = learn(table(), recipe)
+    assert len(progress.history) == 1
+
+
+def test_an_interrupt_keeps_the_best_and_says_so():
+    seen = []
+
+    def interrupt(step):
+        seen.append(step)
+        if step.stage == "learn 1" and step.number == 5:
+            raise KeyboardInterrupt
+
+    with pytest.warns(LearningStoppedWarning, match="stopped by an interrupt"):
+        progress = learn(table(), dataclasses.replace(SMALL, most_steps=99), interrupt)
+    assert len(progress.history) == len(seen)
+    before = learn(table(), dataclasses.replace(SMALL, most_steps=0)).process
+    assert progress.process.noise != before.noise
+
+
+def test_an_interrupt_before_anything_was_learned_is_an_interrupt():
+    def interrupt(step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(table(), SMALL, interrupt)
+
+
+def test_an_error_in_a_callback_is_not_swallowed():
+    def fail(step):
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="disk is full"):
+        learn(table(), SMALL, fail)
+
+
+def test_a_validation_part_stops_learning_that_does_not_help(monkeypatch):
+    monkeypatch.setattr(module, "_ROUND", 5)
+    generator = np.random.default_rng(0)
+    noise_only = ArraySource(generator.normal(size=(80, 6)), generator.normal(size=80))
+    long = Recipe(n_features=60, most_steps=400, validation_fraction=0.4)
+    progress = learn(noise_only, long)
+    assert progress.steps < 400
+    assert np.isfinite(progress.score)
+    assert progress.history[-1].rows == 48
+
+
+def test_rows_without_room_are_held_out(monkeypatch):
+    recipe = dataclasses.replace(SMALL, most_rows=100)
+    progress = learn(table(), recipe)
+    assert progress.history[-1].rows == 100
+    assert np.isfinite(progress.score)
+    assert learn(table(), SMALL).score == -np.inf
+
+
+def test_resuming_ends_as_if_nothing_had_happened(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_ROUND", 5)
+    whole = learn(table(), SMALL)
+    path = tmp_path / "run.npz"
+
+    def fail(step):
+        if step.stage == "learn 1" and step.number == 12:
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        learn(table(), SMALL, fail, path)
+    steps = []
+    resumed = learn(table(), SMALL, steps.append, path)
+    assert steps[0].stage == "learn 1"
+    assert steps[0].number == 11
+    assert same(resumed, whole)
+    assert len(resumed.history) == len(whole.history)
+    assert same(learn(table(), SMALL, None, path), whole)
+
+
+@pytest.mark.parametrize("change", ["recipe", "rows"])
+def test_a_checkpoint_of_something_else_is_refused(change, tmp_path):
+    path = tmp_path / "run.npz"
+    learn(table(), SMALL, None, path)
+    recipe = dataclasses.replace(SMALL, seed=1) if change == "recipe" else SMALL
+    source = table(seed=1) if change == "rows" else table()
+    with pytest.raises(ValueError, match="another recipe or other rows"):
+        learn(source, recipe, None, path)
+
+
+def test_a_checkpoint_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(ValueError, match="is not a checkpoint; remove it"):
+        learn(table(), SMALL, None, path)
+    nowhere = tmp_path / "none.npz"
+    assert load_progress(nowhere, "", ARD.isotropic(3), ContinuousDepth()) is None
+
+
+def test_a_process_killed_at_any_moment_resumes(tmp_path):
+    """SIGKILL leaves a whole checkpoint or none; the run goes on from it."""
+    path = tmp_path / "run.npz"
+    script = textwrap.dedent(f"""
+        import sys; sys.path.insert(0, {str(tmp_path.parent)!r})
+        import numpy as np
+        from zonal import ArraySource, Recipe, learning
+        learning._START_SCALES, learning._START_LEVELS = (0.5,), (10,)
+        learning._ROUND = 2
+        generator = np.random.default_rng(0)
+        x = generator.normal(size=(400, 3))
+        y = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] + 0.2 * generator.normal(size=400)
+        learning.learn(ArraySource(x, y), Recipe(n_features=40, most_steps=100000),
+                       None, {str(path)!r})
+    """)
+    with subprocess.Popen([sys.executable, "-c", script]) as running:
+        deadline = time.monotonic() + 120
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.3)
+        running.send_signal(signal.SIGKILL)
+    recipe = Recipe(n_features=40, most_steps=100000)
+    stop = dataclasses.replace(recipe, max_seconds=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LearningStoppedWarning)
+        progress = learn(table(), stop, None, path)
+    assert progress.history[0].stage == "start"
+    assert progress.process.basis.n_features == 40
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_features": 0}, "n_features must be 1 or more"),
+        ({"most_steps": -1}, "most_steps must be 0 or more"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"layout": "best"}, "layout is"),
+    ],
+)
+def test_impossible_recipes_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        learn(table(), dataclasses.replace(SMALL, **change))

@@ -1,0 +1,213 @@
+"""A model of a table, in the table's own units."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+
+from zonal import ArraySource, Recipe, UnitVectors, fit
+from zonal import learning as module
+from zonal.scaling import ConstantWarning
+
+SMALL = Recipe(n_features=40, most_steps=20)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_starts():
+    """What is tested here does not depend on where learning starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_START_SCALES", (0.5,))
+        patch.setattr(module, "_START_LEVELS", (10,))
+        yield
+
+
+def table(rows=400, seed=0):
+    """Columns and target in odd units."""
+    generator = np.random.default_rng(seed)
+    inner = generator.normal(size=(rows, 3))
+    smooth = np.sin(2 * inner[:, 0]) + 0.5 * inner[:, 1]
+    y = smooth + 0.2 * generator.normal(size=rows)
+    return inner * [1e-6, 1e6, 3.0] + [0, 5e6, -2], 1e4 * y - 7e4, 1e4 * smooth - 7e4
+
+
+def in_float64(model):
+    return dataclasses.replace(model, dtype=np.float64)
+
+
+@pytest.fixture(scope="module")
+def model(few_starts):
+    x, y, _ = table()
+    return fit(ArraySource(x, y), SMALL)
+
+
+def test_it_predicts_in_units_of_the_table(model):
+    x, y, smooth = table(2000, seed=1)
+    prediction = model.predict(x)
+    assert np.sqrt(np.mean((prediction.mean - smooth) ** 2)) < 1500
+    assert model.noise == pytest.approx(2000, rel=0.2)
+    quantiles = prediction.quantiles(np.array([0.05, 0.95]))
+    inside = np.mean((quantiles[:, 0] < y) & (y < quantiles[:, 1]))
+    assert inside == pytest.approx(0.9, abs=0.04)
+
+
+def test_the_bound_knows_the_units(model):
+    """A target divided by c has a log density higher by log c a row."""
+    x, y, _ = table()
+    other = fit(ArraySource(x, y / 2**13), SMALL)
+    assert model.bound == pytest.approx(other.bound - 400 * np.log(2**13), rel=1e-9)
+
+
+def test_add_forget_and_merge_equal_the_sums_of_all_rows(model):
+    x, y, _ = table()
+    more_x, more_y, _ = table(100, seed=2)
+    places = table(50, seed=3)[0]
+    grown = model.add(ArraySource(more_x, more_y))
+    everything = model.emptied().add(
+        ArraySource(np.vstack([x, more_x]), np.concatenate([y, more_y]))
+    )
+    merged = model.merge(model.emptied().add(ArraySource(more_x, more_y)))
+    back = grown.forget(ArraySource(more_x, more_y))
+    for one, truth in ((grown, everything), (merged, everything), (back, model)):
+        a, b = (in_float64(each).predict(places) for each in (one, truth))
+        assert np.abs(a.mean - b.mean).max() < 1e-6 * model.scaling.target_width
+        assert np.allclose(a.variance_y, b.variance_y, rtol=1e-6)
+        assert one.bound == pytest.approx(truth.bound, rel=1e-9)
+    assert model.statistics.rows == 400
+
+
+def test_models_of_different_fits_do_not_merge(model):
+    x, y, _ = table()
+    other = fit(ArraySource(x, y + 1), SMALL)
+    with pytest.raises(ValueError, match="standardise their tables differently"):
+        model.merge(other)
+    moved = dataclasses.replace(
+        model, process=dataclasses.replace(model.process, noise=0.5)
+    )
+    with pytest.raises(ValueError, match="different parameters"):
+        model.merge(moved)
+    with pytest.raises(ValueError, match="cannot be taken out"):
+        model.forget(ArraySource(np.vstack([x, x]), np.concatenate([y, y])))
+
+
+def test_bad_rows_leave_the_model_as_it_was(model):
+    x, y, _ = table(20)
+    before = model.predict(x).mean
+    x[3, 1] = np.nan
+    for step in (model.add, model.forget):
+        with pytest.raises(ValueError, match="column 1 has 1 values"):
+            step(ArraySource(x, y))
+    with pytest.raises(ValueError, match="2 columns; the model was fitted to 3"):
+        model.predict(x[:, [0, 2]])
+    assert np.array_equal(model.predict(table(20)[0]).mean, before)
+
+
+def test_leave_one_out_is_the_prediction_without_the_row(model):
+    x, y, _ = table()
+    left_out = next(iter(model.leave_one_out(ArraySource(x, y))))
+    for row in (0, 17):
+        one = ArraySource(x[row : row + 1], y[row : row + 1])
+        truth = model.forget(one).predict(x[row : row + 1])
+        width = model.scaling.target_width
+        assert abs(left_out.mean[row] - truth.mean[0]) < 1e-3 * width
+        assert left_out.variance_y[row] == pytest.approx(truth.variance_y[0], rel=1e-3)
+
+
+def test_samples_have_the_posterior_moments(model):
+    places = table(5, seed=4)[0]
+    model = in_float64(model)
+    draws = model.sample_functions(4000, seed=1)(places)
+    prediction, width = model.predict(places), model.scaling.target_width
+    assert np.abs(draws.mean(axis=1) - prediction.mean).max() < 0.05 * width
+    assert np.allclose(draws.var(axis=1), prediction.variance_f, rtol=0.15)
+    assert np.allclose(
+        np.diag(model.covariance(places)), prediction.variance_f, rtol=0.02
+    )
+
+
+def test_rounding_chunks_and_order_hardly_matter(model, monkeypatch):
+    x, y, _ = table()
+    places = table(300, seed=5)[0]
+    width = model.scaling.target_width
+    truth = in_float64(model).predict(places)
+    assert np.abs(model.predict(places).mean - truth.mean).max() < 1e-3 * width
+    order = np.random.default_rng(0).permutation(len(x))
+    monkeypatch.setattr("zonal.passes.CHUNK_ROWS", 37)
+    monkeypatch.setattr("zonal.model._AFFORDABLE", 0)  # sums in float32
+    again = model.emptied().add(ArraySource(x[order], y[order]))
+    assert np.abs(again.predict(places).mean - truth.mean).max() < 1e-3 * width
+
+
+def test_more_features_to_solve_with(model):
+    x, y, _ = table()
+    large = fit(ArraySource(x, y), dataclasses.replace(SMALL, solve_features=200))
+    assert large.process.basis.n_features == 200
+    assert large.bound > model.bound
+
+
+def test_a_linear_mean_and_quantiles():
+    x, y, smooth = table()
+    recipe = dataclasses.replace(SMALL, linear_mean=True, tails="quantile")
+    prediction = fit(ArraySource(x, y), recipe).predict(x)
+    assert np.sqrt(np.mean((prediction.mean - smooth) ** 2)) < 2000
+
+
+def test_native_sphere():
+    generator = np.random.default_rng(0)
+    s = generator.normal(size=(300, 3))
+    s /= np.linalg.norm(s, axis=1, keepdims=True)
+    y = s[:, 0] * s[:, 1] + 0.05 * generator.normal(size=300)
+    recipe = dataclasses.replace(SMALL, sphere=UnitVectors(3))
+    model = fit(ArraySource(s, y), recipe)
+    assert np.corrcoef(model.predict(s).mean, s[:, 0] * s[:, 1])[0, 1] > 0.98
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_very_few_rows(rows):
+    x, y, _ = table(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantWarning)
+        prediction = fit(ArraySource(x, y), SMALL).predict(x)
+    assert np.all(np.isfinite(prediction.mean))
+    assert np.all(prediction.variance_f > 0)
+    assert np.all(np.isfinite(prediction.variance_y))
+
+
+def test_duplicate_rows_and_constant_columns():
+    x, y, _ = table(50)
+    x = np.repeat(x, 3, axis=0)
+    x[:, 2] = 4.0
+    with pytest.warns(ConstantWarning, match="ignored: 2"):
+        model = fit(ArraySource(x, np.repeat(y, 3)), SMALL)
+    assert np.all(np.isfinite(model.predict(x).mean))
+
+
+def test_a_constant_target():
+    x, _, _ = table(100)
+    with pytest.warns(ConstantWarning, match="target is constant"):
+        model = fit(ArraySource(x, np.full(100, 5.0)), SMALL)
+    prediction = model.predict(x)
+    assert np.allclose(prediction.mean, 5.0, atol=1e-4)
+    assert np.all(np.sqrt(prediction.variance_y) < 1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_extreme_scales(scale):
+    x, y, smooth = table()
+    model = fit(ArraySource(x * scale, y * 1e12), SMALL)
+    prediction = model.predict(x * scale)
+    assert np.corrcoef(prediction.mean, smooth)[0, 1] > 0.95
+
+
+def test_weights_repeat_rows():
+    x, y, _ = table(60)
+    weight = np.tile([1.0, 2.0, 3.0], 20)
+    weighted = fit(ArraySource(x, y, weight), SMALL)
+    places = weighted.emptied()
+    repeat = weight.astype(int)
+    repeated = places.add(ArraySource(np.repeat(x, repeat, 0), np.repeat(y, repeat)))
+    assert weighted.bound == pytest.approx(repeated.bound, rel=1e-6)
+    with pytest.raises(ValueError, match="every weight is zero"):
+        ArraySource(x, y, np.zeros(60))
+    with pytest.raises(ValueError, match="row 2 has -1"):
+        ArraySource(x, y, np.array([1.0, 1.0, -1.0] * 20))
