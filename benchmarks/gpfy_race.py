@@ -14,16 +14,16 @@ ELBO counts, and gpfy is not charged for the search. Its full-data ELBO is evalu
 outside of the timed part, in chunks, with the KL once.
 
 zonal is timed until its collapsed bound on all rows passes that ELBO. It tries the
-cheapest thing first (phases from 4,000 rows at the default scale, one pass, energies and
-noise fitted), then `fit` with more and more seconds to learn in. Everything counts, the
-attempts that fall short too. gpfy's ELBO pays the standard penalty, so the standard
+cheapest thing first (phases from 4,000 rows at the default scale, one pass, energies
+and noise fitted), then `fit` with more and more seconds to learn in. Everything counts,
+the attempts that fall short too. gpfy's ELBO pays the standard penalty, so the standard
 bound is compared; the tightened one is printed beside it.
 
 Every run has a process of its own: all start cold, and gpfy's global float64 switch
 stays with gpfy. "cold" includes compilation (and gpfy's initialisation, which is mostly
 compilation). "warm" is, for gpfy, the steps alone, and for zonal the same race again in
-the same process. Processor seconds are summed over threads; they tell how much of a time
-is owed to other programs on the machine.
+the same process. Imports and making the table count for neither. Processor seconds are
+summed over threads; they and the load tell how far other programs were in the way.
 """
 
 # pyright: reportMissingImports=false
@@ -43,6 +43,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_info
 
 from zonal import ARD, Basis, ContinuousDepth, whiten
 from zonal.learning import LearningStoppedWarning, Recipe
@@ -159,7 +160,7 @@ def run_gpfy(rows: int, steps: int, seed: int, kernel: str, rate: float) -> Peer
     on_chunk = jax.jit(bound)
 
     def on_all_rows(params) -> float:
-        # Each chunk's ELBO is scaled to all rows and holds the KL once; so does the mean.
+        # A chunk's ELBO is scaled to all rows and holds the KL once: so does the mean.
         starts = range(0, rows, CHUNK)
         parts = [slice(begin, begin + CHUNK) for begin in starts]
         values = [float(on_chunk(params, x[part], y[part])) for part in parts]
@@ -291,7 +292,9 @@ def main() -> None:
     names = ("zonal", "gpfy", "jax", "numpy")
     versions = [f"{name} {importlib.metadata.version(name)}" for name in names]
     print(", ".join(versions))
-    print(f"{core_count()} cores, load {load()}, {datetime.date.today()}")
+    threads = max(library["num_threads"] for library in threadpool_info())
+    print(f"{core_count()} cores, {threads} BLAS threads, load {load()}")
+    print(datetime.date.today())
     print(f"{options.rows} rows, {options.steps} steps of gpfy, seed {options.seed}")
     print("bounds are in nats a row, on the standardised target", flush=True)
 

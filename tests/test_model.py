@@ -1,12 +1,14 @@
 """A model of a table, in the table's own units."""
 
 import dataclasses
+import gc
 import warnings
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
-from zonal import ArraySource, Recipe, UnitVectors, fit
+from zonal import ArraySource, Prediction, Recipe, UnitVectors, fit
 from zonal import learning as module
 from zonal.scaling import ConstantWarning
 
@@ -93,18 +95,79 @@ def test_models_of_different_fits_do_not_merge(model):
 def test_bad_rows_leave_the_model_as_it_was(model):
     x, y, _ = table(20)
     before = model.predict(x).mean
-    x[3, 1] = np.nan
+    narrow = ArraySource(x[:, [0, 2]], y)
+    refused = "2 columns; the model was fitted to 3"
     for step in (model.add, model.forget):
-        with pytest.raises(ValueError, match="column 1 has 1 values"):
-            step(ArraySource(x, y))
-    with pytest.raises(ValueError, match="2 columns; the model was fitted to 3"):
-        model.predict(x[:, [0, 2]])
-    assert np.array_equal(model.predict(table(20)[0]).mean, before)
+        with pytest.raises(ValueError, match=refused):
+            step(narrow)
+        with pytest.raises(ValueError, match="not finite"):
+            step(Poisoned(x, y))
+    functions = model.sample_functions(2)
+    for step in (model.predict, model.covariance, functions):
+        with pytest.raises(ValueError, match=refused):
+            step(x[:, [0, 2]])
+    with pytest.raises(ValueError, match="column 1 has 1 values"):
+        model.predict(Poisoned(x, y).rows().x)
+    assert np.array_equal(model.predict(x).mean, before)
+
+
+class Poisoned(ArraySource):
+    """Rows that go bad while they are read."""
+
+    def rows(self):
+        chunk = self.sample(20)
+        spoilt = chunk.x.copy()
+        spoilt[3, 1] = np.nan
+        return dataclasses.replace(chunk, x=spoilt)
+
+    def chunks(self, size=4096):
+        yield self.rows()
+
+
+def test_a_model_without_rows_is_the_prior(model):
+    places = table(20, seed=3)[0]
+    empty = model.emptied().predict(places)
+    width, basis = model.scaling.target_width, model.process.basis
+    assert np.allclose(empty.mean, model.scaling.target_centre)
+    assert np.allclose(empty.variance_f, width**2 * basis.total_energy, rtol=1e-4)
+    x, y, _ = table()
+    forgotten = model.forget(ArraySource(x, y)).predict(places)
+    assert np.allclose(forgotten.variance_f, empty.variance_f, rtol=1e-3)
+
+
+def test_units_of_the_precision_do_not_matter():
+    x, y, _ = table(150)
+    precision = np.random.default_rng(4).choice([1.0, 4.0], 150)
+    one, other = (
+        fit(ArraySource(x, y, precision=factor * precision), SMALL)
+        for factor in (1.0, 2.0**-40)
+    )
+    places = x[:9]
+    assert np.allclose(one.predict(places).mean, other.predict(places).mean)
+    assert other.noise == pytest.approx(one.noise * 2.0**-20)
+    sure, unsure = one.predict(places, np.full(9, 4.0)), one.predict(places)
+    ratio = (sure.variance_y - sure.variance_f) / (
+        unsure.variance_y - unsure.variance_f
+    )
+    assert np.allclose(ratio, 0.25)
+
+
+def test_streams_read_side_by_side_leave_blas_as_it_was(model):
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info()]
+
+    before = threads()
+    source = ArraySource(*table()[:2])
+    streams = model.predict_chunks(source), model.predict_chunks(source)
+    for _ in zip(*streams, strict=True):
+        pass
+    gc.collect()
+    assert threads() == before
 
 
 def test_leave_one_out_is_the_prediction_without_the_row(model):
     x, y, _ = table()
-    left_out = next(iter(model.leave_one_out(ArraySource(x, y))))
+    left_out = Prediction.joined(model.leave_one_out(ArraySource(x, y)))
     for row in (0, 17):
         one = ArraySource(x[row : row + 1], y[row : row + 1])
         truth = model.forget(one).predict(x[row : row + 1])
@@ -152,6 +215,14 @@ def test_a_linear_mean_and_quantiles():
     assert np.sqrt(np.mean((prediction.mean - smooth) ** 2)) < 2000
 
 
+def test_a_strong_trend_does_not_drown_the_rest():
+    x, y, smooth = table()
+    trend = 1e5 * x[:, 2]
+    recipe = dataclasses.replace(SMALL, linear_mean=True)
+    prediction = fit(ArraySource(x, y + trend), recipe).predict(x)
+    assert np.sqrt(np.mean((prediction.mean - smooth - trend) ** 2)) < 2000
+
+
 def test_native_sphere():
     generator = np.random.default_rng(0)
     s = generator.normal(size=(300, 3))
@@ -162,15 +233,21 @@ def test_native_sphere():
     assert np.corrcoef(model.predict(s).mean, s[:, 0] * s[:, 1])[0, 1] > 0.98
 
 
+def fit_quietly(x, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantWarning)
+        return fit(ArraySource(x, y), SMALL)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_very_few_rows(rows):
     x, y, _ = table(rows)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConstantWarning)
-        prediction = fit(ArraySource(x, y), SMALL).predict(x)
+    prediction = fit_quietly(x, y).predict(x)
     assert np.all(np.isfinite(prediction.mean))
-    assert np.all(prediction.variance_f > 0)
     assert np.all(np.isfinite(prediction.variance_y))
+    # Far away, a few rows say little.
+    far = fit_quietly(x, y).predict(x + 100 * np.array([1e-6, 1e6, 3.0]))
+    assert np.all(np.sqrt(far.variance_y) > 0.1 * np.abs(y).max() * (rows == 1))
 
 
 def test_duplicate_rows_and_constant_columns():
@@ -179,7 +256,12 @@ def test_duplicate_rows_and_constant_columns():
     x[:, 2] = 4.0
     with pytest.warns(ConstantWarning, match="ignored: 2"):
         model = fit(ArraySource(x, np.repeat(y, 3)), SMALL)
-    assert np.all(np.isfinite(model.predict(x).mean))
+    prediction = model.predict(x)
+    x[:, 2] = 9.0
+    assert np.array_equal(model.predict(x).mean, prediction.mean)
+    assert model.relevance[2] == 0
+    assert model.relevance.sum() == pytest.approx(1)
+    assert np.corrcoef(prediction.mean, np.repeat(y, 3))[0, 1] > 0.9
 
 
 def test_a_constant_target():

@@ -80,3 +80,15 @@ def test_bad_input():
         kmeans_phases(np.eye(3), 5)
     with pytest.raises(ValueError, match="dimension 2 or more"):
         random_phases(3, 1)
+
+
+def test_greedy_phases_take_given_ones_into_account():
+    """Chosen in two calls or in one, the phases are the same."""
+    cloud = random_phases(300, 4, seed=2)
+
+    def shape(t):
+        return np.exp(3 * (t - 1))
+
+    once = greedy_phases(cloud, 20, shape)
+    twice = greedy_phases(cloud, 12, shape, given=once[:8])
+    assert np.array_equal(twice, once[8:])

@@ -43,7 +43,7 @@ def test_sums_match_the_formulas(setting):
     logs = data["weight"] @ np.log(data["precision"])
     assert statistics.log_precision == pytest.approx(logs)
     captured = frame.captured(data["x"])[:, [-1]]
-    expected = radial[:, None] ** 2 * (1 - captured)
+    expected = (data["precision"] * radial**2)[:, None] * (1 - captured)
     assert np.allclose(statistics.uncaptured.parts, expected, atol=1e-12)
     assert np.allclose(statistics.uncaptured.count, data["weight"])
 
@@ -101,7 +101,7 @@ def test_the_summary_keeps_smooth_sums():
     generator = np.random.default_rng(0)
     missing = generator.beta(1, 5, size=(200_000, 1))
     ones = np.ones(200_000)
-    table = Uncaptured(missing, ones, ones, ones)
+    table = Uncaptured(missing, ones, ones)
     small = table.summary(4096)
     assert len(small) == 4096
 
@@ -118,3 +118,24 @@ def test_bases_do_not_mix(setting):
     other = Basis.build(ARD.isotropic(3), ContinuousDepth(), 20)
     with pytest.raises(ValueError, match="belong to different bases"):
         Statistics.zero(frame.basis) + Statistics.zero(other)
+
+
+def test_many_rows_are_kept_as_a_sketch_that_says_so(setting, monkeypatch):
+    frame, data = setting
+    exact = collect(frame, part(data, slice(None)))
+    monkeypatch.setattr("zonal.statistics._MOST_ROWS", 20)
+    monkeypatch.setattr("zonal.statistics._SKETCH_ROWS", 15)
+    sketched = collect(frame, part(data, slice(None)))
+    assert exact.uncaptured.exact
+    assert not sketched.uncaptured.exact
+    assert len(sketched.uncaptured) <= 20
+    assert sketched.close_to(exact)
+
+    def penalty(table):
+        return table.count @ np.log1p(3.0 * table.parts[:, 0])
+
+    assert penalty(sketched.uncaptured) == pytest.approx(
+        penalty(exact.uncaptured), rel=0.05
+    )
+    again = (sketched + exact) - exact
+    assert again.close_to(exact)

@@ -7,7 +7,9 @@ contiguous. Here SciPy's own BLAS is called directly.
 
 import ctypes
 import functools
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,43 @@ from threadpoolctl import ThreadpoolController
 __all__ = ["single_threaded_blas", "triangular_product"]
 
 
+class _Limit:
+    """One limit for the whole process: the first to enter sets it, the last lifts it.
+
+    Streams of chunks that are read side by side leave in any order.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._set: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._set = _controller().limit(limits=1, user_api="blas")
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._set.restore_original_limits()
+
+
 @functools.lru_cache(maxsize=1)
 def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+_limit = _Limit()
+
+
 def single_threaded_blas() -> AbstractContextManager:
     """A context in which BLAS keeps to the thread that calls it."""
-    return _controller().limit(limits=1, user_api="blas")
+    return _limit()
 
 
 def triangular_product(

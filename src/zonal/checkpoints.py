@@ -88,13 +88,14 @@ def load_progress(
         with np.load(path, allow_pickle=False) as arrays:
             header = json.loads(str(arrays["header"]))
             values = {name: arrays[name] for name in arrays.files if name != "header"}
+        found = header["fingerprint"]
     except FileNotFoundError:
         return None
-    except (zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
         raise ValueError(
             f"{os.fspath(path)} is not a checkpoint; remove it to start afresh"
         ) from error
-    if header["fingerprint"] != fingerprint:
+    if found != fingerprint:
         raise ValueError(
             f"{os.fspath(path)} is the checkpoint of another recipe or other rows; "
             "remove it to start afresh, or name another file"

@@ -1,7 +1,7 @@
 """Learning: from a standardised table to a process, with nothing to tune.
 
 1. Start: a few scales of the inputs, then a few cuts of the spectrum, are tried on a
-   few thousand rows with a small basis and no moving phases; the bound chooses.
+   few thousand rows with a small basis and a dozen steps; the bound chooses.
 2. Learn: sphere, kernel, band energies, noise and phases together, by L-BFGS on the
    exact bound of a sample. The sample grows, each one starting where the last ended.
    It stops growing where rows kept aside are not predicted better any more.
@@ -12,22 +12,26 @@ which can be written to a file; a run resumed from it ends as the uninterrupted 
 """
 
 import dataclasses
+import hashlib
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from zonal.bands import Band, CompleteLevel
+from zonal.bands import Band, CompleteLevel, band_kernel, numpy_shape
 from zonal.basis import Basis
 from zonal.checkpoints import Progress, Step, load_progress, save_progress
 from zonal.frame import CoincidingPhasesWarning, whiten
 from zonal.kernels import ContinuousDepth, Kernel
 from zonal.objective import Process, value_and_gradient
+from zonal.parameters import named
+from zonal.phases import greedy_phases
 from zonal.posterior import Posterior
 from zonal.sources import ArraySource, Chunk, Source
 from zonal.sphere import ARD, Sphere
@@ -95,6 +99,11 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.sphere is not None and (self.linear_mean or self.tails != "keep"):
+            raise ValueError(
+                "with a sphere of your own, inputs are taken as they are; leave tails "
+                "and linear_mean alone"
+            )
         for name in ("n_features", "solve_features", "most_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -112,12 +121,15 @@ class Recipe:
         """Rows of the largest sample."""
         if self.most_rows is not None:
             return self.most_rows
-        return max(_LEAST_ROWS, int(60_000 * min(1.0, (512 / self.n_features) ** 2)))
+        affordable = int(_MOST_ROWS * min(1.0, (512 / self.n_features) ** 2))
+        return max(_START_ROWS, affordable)
 
 
+# Rows of the largest sample with 512 features or less.
+_MOST_ROWS = 60_000
 # Samples grow by this factor from the least one; each of them but the last gets one
 # round of steps.
-_LEAST_ROWS = 4_000
+_LEAST_ROWS = 16_000
 _GROWTH = 4
 _ROUND = 50
 # A round that gains less than this, in nats a row, is the last on its sample.
@@ -178,6 +190,10 @@ class _Learner:
         self.recipe = recipe
         self.callback = callback
         self.checkpoint = checkpoint
+        if checkpoint is not None and not Path(checkpoint).resolve().parent.is_dir():
+            raise ValueError(
+                f"there is no folder to keep {checkpoint} in; make it first"
+            )
         self.begin = time.monotonic()
         self.stopped: str | None = None
         self.sample, self.held_out = _drawn(source, recipe)
@@ -188,7 +204,8 @@ class _Learner:
         progress = self._resumed()
         try:
             if progress is None:
-                progress = Progress(self._start())
+                process = self._start()
+                progress = Progress(process, done=self.recipe.most_steps == 0)
                 self._save(progress)
             while not self.stopped and not progress.done:
                 progress = self._round(progress)
@@ -226,10 +243,23 @@ class _Learner:
             save_progress(self.checkpoint, told, self._fingerprint())
 
     def _fingerprint(self) -> str:
-        """What a checkpoint must agree with: the recipe, and the sample it drew."""
-        choices = dataclasses.replace(self.recipe, max_seconds=None)
-        sums = [float(np.sum(part, dtype=np.float64)) for part in self.sample.columns]
-        return f"{choices}; {len(self.sample)} rows, sums {sums}"
+        """What a checkpoint must agree with: the recipe, and the rows it drew."""
+        recipe = dataclasses.replace(
+            self.recipe, max_seconds=None, kernel=None, sphere=None
+        )
+        digest = hashlib.blake2b(repr(recipe).encode(), digest_size=16)
+        for part in (self.recipe.kernel, self.recipe.sphere):
+            digest.update(type(part).__name__.encode())
+            for name, value in {} if part is None else named(part).items():
+                digest.update(name.encode() + value.tobytes())
+        for rows in (self.sample, self.held_out):
+            for name in ("x", "y", "weight", "precision"):
+                column = None if rows is None else getattr(rows, name)
+                if column is not None:
+                    digest.update(
+                        name.encode() + np.ascontiguousarray(column).tobytes()
+                    )
+        return digest.hexdigest()
 
     def _report(self, stage: str, number: int, rows: int, bound: float) -> None:
         seconds = self.spent + time.monotonic() - self.begin
@@ -250,46 +280,46 @@ class _Learner:
         return [ARD(np.full(width, scale), order) for scale in _START_SCALES]
 
     def _start(self) -> Process:
-        """The best of a few starts, each improved a little without its phases."""
+        """The start that a few steps lead furthest from.
+
+        Only the choice is kept. Scales that a dozen steps on few rows have bent to fit
+        them are a worse place to go on from than equal ones.
+        """
         recipe = self.recipe
-        rows = _thinned(self.sample, _START_ROWS, recipe.seed)
+        few = _thinned(self.sample, _START_ROWS, recipe.seed)
         features = min(_START_FEATURES, recipe.n_features)
-        best: tuple[float, Process, Sphere] | None = None
+        best: tuple[float, Sphere, Kernel] | None = None
 
         def attempt(sphere: Sphere, kernel: Kernel) -> None:
             nonlocal best
             if self.stopped:
                 return
-            basis = self._basis(sphere, kernel, features, rows)
-            # A little of everything: a band without energy has no slope to follow.
-            shares = np.maximum(basis.energies, 1e-3)
-            freed = dataclasses.replace(basis, free_energies=shares / shares.sum())
-            process, reached = self._improve(
-                Process(freed, 0.2), rows, _START_STEPS, "start", "fixed"
-            )
+            start = self._even(sphere, kernel, features, few)
+            _, reached = self._improve(start, few, _START_STEPS, "start", "anchored")
             if best is None or reached > best[0]:
-                best = reached, process, sphere
+                best = reached, sphere, kernel
 
         fewest, *more = _START_LEVELS
         for sphere in self._spheres:
             attempt(sphere, recipe.kernel or ContinuousDepth(1.0, fewest))
         assert best is not None, "there is at least one start"
         for levels in more if recipe.kernel is None else []:
-            attempt(best[2], ContinuousDepth(1.0, levels))
-        chosen = best[1]
+            attempt(best[1], ContinuousDepth(1.0, levels))
         candidates = _thinned(self.sample, _CANDIDATE_ROWS, recipe.seed)
-        full = self._basis(
-            chosen.basis.sphere, chosen.basis.kernel, recipe.n_features, candidates
-        )
-        return Process(_with_energies_of(full, chosen.basis), chosen.noise)
+        return self._even(best[1], best[2], recipe.n_features, candidates)
 
-    def _basis(
+    def _even(
         self, sphere: Sphere, kernel: Kernel, n_features: int, rows: Chunk
-    ) -> Basis:
+    ) -> Process:
+        """A process with phases from some rows, and a little energy in every band."""
         recipe = self.recipe
-        return Basis.build(
+        basis = Basis.build(
             sphere, kernel, n_features, recipe.layout, rows=rows.x, seed=recipe.seed
         )
+        # A band without energy has no slope to follow.
+        shares = np.maximum(basis.energies, 1e-3)
+        freed = dataclasses.replace(basis, free_energies=shares / shares.sum())
+        return Process(freed, 0.2)
 
     def _round(self, progress: Progress) -> Progress:
         """One round of L-BFGS, and the decision what comes next."""
@@ -346,7 +376,8 @@ class _Learner:
             statistics = collect(whiten(process.basis), _source(self.sample))
             posterior = Posterior(process, statistics)
             prediction = posterior.predict(self.held_out.x, self.held_out.precision)
-        return float(np.mean(prediction.log_density(self.held_out.y)))
+        density = prediction.log_density(self.held_out.y)
+        return float(np.average(density, weights=self.held_out.weight))
 
     def _improve(
         self,
@@ -403,22 +434,21 @@ class _Learner:
 
 
 def enlarged(process: Process, n_features: int, rows: Chunk, seed: int) -> Process:
-    """The same process with more phases, placed where rows are least explained."""
+    """The same process with more phases, each where those before explain least."""
     basis = process.basis
-    larger = Basis.build(
-        basis.sphere,
-        basis.kernel,
-        n_features,
-        "banded",
-        rows=_thinned(rows, _ENLARGING_ROWS, seed).x,
-        seed=seed,
-    )
+    dimension = basis.sphere.dimension
+    larger = Basis.build(basis.sphere, basis.kernel, n_features, "banded", seed=seed)
+    candidates = _thinned(rows, _ENLARGING_ROWS, seed).x
+    points = np.unique(basis.sphere.points(candidates)[0], axis=0)
     bands = []
     for band in larger.bands:
-        old = next((one for one in basis.bands if one.last == band.last), None)
-        if isinstance(band, Band) and isinstance(old, Band):
-            extra = band.phases[: max(0, len(band.phases) - len(old.phases))]
-            band = dataclasses.replace(band, phases=np.vstack([old.phases, extra]))
+        if isinstance(band, Band):
+            old = next((one for one in basis.bands if one.last == band.last), None)
+            known = old.phases if isinstance(old, Band) else np.zeros((0, dimension))
+            extra = min(max(len(band.phases) - len(known), 0), len(points))
+            shape = numpy_shape(band_kernel(band, basis.kernel, dimension))
+            more = greedy_phases(points, extra, shape, given=known)
+            band = dataclasses.replace(band, phases=np.vstack([known, more]))
         bands.append(band)
     larger = dataclasses.replace(larger, bands=tuple(bands))
     return dataclasses.replace(process, basis=_with_energies_of(larger, basis))
@@ -469,12 +499,14 @@ def _drawn(source: Source, recipe: Recipe) -> tuple[Chunk, Chunk | None]:
     """The rows to learn from, and some to keep aside if there are any to spare."""
     drawn = source.sample(recipe.sample_rows + _HELD_OUT_ROWS, recipe.seed)
     order = np.random.default_rng(recipe.seed).permutation(len(drawn))
-    aside = max(
-        len(drawn) - recipe.sample_rows, int(recipe.validation_fraction * len(drawn))
+    kept = min(
+        recipe.sample_rows,
+        len(drawn) - int(recipe.validation_fraction * len(drawn)),
     )
-    if aside <= 0:
-        return drawn, None
-    return drawn[np.sort(order[aside:])], drawn[np.sort(order[:aside])]
+    sample, rest = np.sort(order[:kept]), np.sort(order[kept:])
+    # A handful of rows that happen to be left over would decide by chance.
+    enough = recipe.validation_fraction > 0 or len(rest) >= _HELD_OUT_ROWS // 8
+    return drawn[sample], drawn[rest] if enough and len(rest) else None
 
 
 def _source(rows: Chunk) -> Source:

@@ -8,6 +8,7 @@ step that fails leaves everything as it was.
 import dataclasses
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from zonal.passes import chunk_results
 from zonal.posterior import FunctionSamples, Posterior, Prediction
 from zonal.scaling import ScaledSource, Scaling
 from zonal.sources import ArraySource, Chunk, Source
+from zonal.sphere import ARD
 from zonal.statistics import Statistics, collect
 
 __all__ = ["Model", "fit"]
@@ -68,10 +70,14 @@ def fit(
     True
     """
     recipe = Recipe() if recipe is None else recipe
-    scaling = Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
     if recipe.sphere is not None:
-        scaling = scaling.of_target_only()
+        scaling = Scaling.learn(source).of_target_only()
+    else:
+        scaling = Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
     rows = ScaledSource(source, scaling)
+    if not scaling.target_varies:
+        recipe = dataclasses.replace(recipe, most_steps=0)
+    begin = time.monotonic()
     progress = learn(rows, recipe, callback, checkpoint)
     process = progress.process
     features = recipe.solve_features
@@ -80,20 +86,22 @@ def fit(
         process = enlarged(process, features, sample, recipe.seed)
     with quiet_phases():
         statistics = _collected(process, rows)
-    few = process.basis.n_features <= _MANY_FEATURES
-    process = fit_scales(
-        statistics,
-        process,
-        tightened=recipe.tightened,
-        max_steps=200 if few else 15,
-    )
-    model = Model(scaling, process, statistics, recipe.tightened, progress.history)
+    if scaling.target_varies:
+        few = process.basis.n_features <= _MANY_FEATURES
+        process = fit_scales(
+            statistics,
+            process,
+            tightened=recipe.tightened,
+            max_steps=200 if few else 15,
+        )
+    value = evaluate(statistics, process, recipe.tightened).value
+    seconds = time.monotonic() - begin
+    rate = value / statistics.rows
+    solved = Step("solve", 1, int(statistics.rows), rate, seconds)
     if callback is not None:
-        value = evaluate(statistics, process, recipe.tightened).value
-        last = progress.history[-1].seconds if progress.history else 0.0
-        count = int(statistics.rows)
-        callback(Step("solve", 1, count, value / statistics.rows, last))
-    return model
+        callback(solved)
+    history = (*progress.history, solved)
+    return Model(scaling, process, statistics, recipe.tightened, history)
 
 
 def _collected(process: Process, rows: Source) -> Statistics:
@@ -144,8 +152,21 @@ class Model:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the noise, in units of the target."""
-        return self.scaling.target_width * float(np.sqrt(self.process.noise))
+        """Standard deviation of the noise at precision one, in the target's units."""
+        variance = float(self.process.noise) * self.scaling.precision
+        return self.scaling.target_width * float(np.sqrt(variance))
+
+    @property
+    def relevance(self) -> Float[np.ndarray, " inputs"]:
+        """Each column's share in telling rows apart; they sum to one.
+
+        With a sphere that has no scales, such as `UnitVectors`, there is no such thing.
+        """
+        sphere = self.process.basis.sphere
+        if not isinstance(sphere, ARD):
+            raise ValueError(f"{type(sphere).__name__} has no relevance of columns")
+        shares = np.where(self.scaling.varying, sphere.relevance, 0.0)
+        return shares / max(shares.sum(), np.finfo(np.float64).tiny)
 
     @property
     def depth(self) -> int:

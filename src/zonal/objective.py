@@ -43,7 +43,7 @@ from zonal.statistics import (
     Uncaptured,
     collect,
     row_weights,
-    uncaptured_parts,
+    uncaptured_of,
 )
 
 __all__ = ["Evaluation", "Process", "evaluate", "fit_scales", "value_and_gradient"]
@@ -52,10 +52,11 @@ __all__ = ["Evaluation", "Process", "evaluate", "fit_scales", "value_and_gradien
 # is always the exact sum.
 _SUMMARY_ROWS = 4096
 _LEAST_PIVOT = 0.99
-# The smallest noise that statistics resolve, relative to the mean square of the target:
-# below it, the rounding of the sums outweighs what the noise contributes. And the
-# largest energy of a band: a prior much wider than the target only loses digits.
+# The largest energy of a band, relative to the mean square of the target: a prior much
+# wider than that only loses digits.
 _LARGEST_ENERGY = 100.0
+# The smallest noise that statistics resolve, relative to the same: below it, the
+# rounding of the sums outweighs what the noise contributes.
 _LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
 
 
@@ -154,13 +155,14 @@ def factorise(system: np.ndarray) -> np.ndarray:
 
 
 def robust_cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:
-    """Lower Cholesky factor of a matrix with as little jitter as will do, and that."""
-    largest = float(np.max(np.diag(matrix)))
+    """Lower Cholesky factor of a matrix, with as little jitter as will do, and that.
+
+    For matrices between 0 and I, such as I - A⁻¹.
+    """
     identity, jitter = np.eye(len(matrix)), 0.0
     while True:
         try:
-            padded = matrix + jitter * largest * identity
-            return cholesky(padded, lower=True), jitter * largest
+            return cholesky(matrix + jitter * identity, lower=True), jitter
         except LinAlgError:
             jitter = max(3 * jitter, 1e-12)
             if jitter > 1:
@@ -168,7 +170,7 @@ def robust_cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _unexplained(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:
-    """The variance left unexplained of each row, and the share of κ in no band."""
+    """Precision times unexplained variance of each row, and the share in no band."""
     missing = basis.missing_energy
     energies = basis.energies[list(basis.incomplete)]
     rest = table.parts.astype(np.float64) @ energies + missing * table.prior
@@ -178,13 +180,11 @@ def _unexplained(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:
 def _penalty(
     table: Uncaptured, unexplained: np.ndarray, noise: float, tightened: bool
 ) -> tuple[float, np.ndarray]:
-    """The penalty and its slope in each row's unexplained variance."""
-    ratio = table.precision.astype(np.float64) / noise
-    count = table.count.astype(np.float64)
+    """The penalty and its slope in what is unexplained of each row."""
+    slope = 0.5 * table.count.astype(np.float64) / noise
     if tightened:
-        penalty = 0.5 * np.sum(count * np.log1p(ratio * unexplained))
-        return float(penalty), 0.5 * count * ratio / (1 + ratio * unexplained)
-    slope = 0.5 * count * ratio
+        penalty = 0.5 * np.sum(table.count * np.log1p(unexplained / noise))
+        return float(penalty), slope / (1 + unexplained / noise)
     return float(slope @ unexplained), slope
 
 
@@ -241,8 +241,6 @@ def fit_scales(
         for name in named(process, names)
         for _ in free(process, [name])
     ]
-    for index, (_, high) in enumerate(limits):
-        start[index] = start[index] if high is None else min(start[index], high)
     found: Any = minimize(
         objective,
         start,
@@ -317,9 +315,7 @@ def _pull_chunk(
     unit, radial = frame.unit_features(chunk.x)
     radial = radial.astype(np.float64)
     weight, precision = row_weights(chunk)
-    table = Uncaptured(
-        uncaptured_parts(basis, unit, radial), radial**2, precision, weight
-    )
+    table = uncaptured_of(basis, unit, radial, weight, precision)
     unexplained, _ = _unexplained(basis, table)
     _, slope = _penalty(table, unexplained, noise, tightened)
     first = weight * precision * radial
@@ -335,7 +331,8 @@ def _pull_chunk(
     products = []
     for index in basis.incomplete:
         columns = basis.slices[index]
-        root = np.sqrt(2 * energies[index] * slope).astype(dtype) * radial.astype(dtype)
+        root = np.sqrt(2 * energies[index] * slope * precision) * radial
+        root = root.astype(dtype)
         scaled = unit[:, columns] * root[:, None]
         products.append((scaled.T @ scaled).astype(np.float64))
         scaled *= root[:, None]

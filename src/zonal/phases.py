@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import solve_triangular
 from sklearn.cluster import MiniBatchKMeans
 
 from zonal.polynomials import check_dimension, gegenbauer_level, harmonic_count
@@ -50,9 +51,14 @@ def complete_phases(level: int, dimension: int) -> Phases:
 
 
 def greedy_phases(
-    candidates: Points, count: int, shape: Callable[[np.ndarray], Any]
+    candidates: Points,
+    count: int,
+    shape: Callable[[np.ndarray], Any],
+    given: Float[np.ndarray, "given d"] | None = None,
 ) -> Phases:
     """Choose ``count`` candidates, each where the ones before explain least.
+
+    ``given`` phases count among those before; they are not returned.
 
     This maximises the determinant of the Gram matrix κ(VVᵀ) step by step: a Cholesky
     factorisation with pivoting that touches only the chosen rows, at a cost of
@@ -71,13 +77,22 @@ def greedy_phases(
         )
     factor = np.zeros((count, len(candidates)))
     unexplained = np.ones(len(candidates))
+    if given is not None:
+        known = shape(np.clip(given @ candidates.T, -1.0, 1.0))
+        among = np.array(shape(np.clip(given @ given.T, -1.0, 1.0)))
+        among[np.diag_indices_from(among)] = 1 + 1e-6
+        known = solve_triangular(np.linalg.cholesky(among), known, lower=True)
+        unexplained -= np.sum(known**2, axis=0)
+        factor = np.vstack([known, factor])
+    before = len(factor) - count
     chosen: list[int] = []
     for step in range(count):
         pivot = int(np.argmax(unexplained))
         row = shape(np.clip(candidates @ candidates[pivot], -1.0, 1.0))
-        row = row - factor[:step, pivot] @ factor[:step]
-        factor[step] = row / np.sqrt(max(unexplained[pivot], np.finfo(float).tiny))
-        unexplained -= factor[step] ** 2
+        now = before + step
+        row = row - factor[:now, pivot] @ factor[:now]
+        factor[now] = row / np.sqrt(max(unexplained[pivot], np.finfo(float).tiny))
+        unexplained -= factor[now] ** 2
         chosen.append(pivot)
         unexplained[chosen] = -np.inf
         if step + 1 < count and unexplained.max() <= 1e-12:

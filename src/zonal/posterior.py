@@ -42,8 +42,13 @@ class Prediction:
     @classmethod
     def joined(cls, parts: Iterable["Prediction"]) -> "Prediction":
         """Predictions of chunks, one below the other."""
-        columns = zip(*map(dataclasses.astuple, parts), strict=True)
-        return cls(*map(np.concatenate, columns))
+        every = list(parts)
+        return cls(
+            *(
+                np.concatenate([getattr(part, field.name) for part in every])
+                for field in dataclasses.fields(cls)
+            )
+        )
 
     def quantiles(
         self, levels: Float[np.ndarray, " levels"]
@@ -81,12 +86,21 @@ class Posterior:
 
     @functools.cached_property
     def frame(self) -> Frame:
-        """The whitened basis that maps rows to features."""
-        return whiten(self.process.basis, self.dtype)
+        """The whitened basis that maps rows to features, in float64.
 
-    @functools.cached_property
-    def _fine_frame(self) -> Frame:
+        Whitening would blow up what float32 leaves of kernel values near one.
+        """
         return whiten(self.process.basis, np.float64)
+
+    def split_variance(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
+        """Features of some rows, and the prior variance that they do not capture."""
+        basis = self.process.basis
+        unit, radial = self.frame.unit_features(x)
+        features = unit * radial[:, None] * feature_scales(basis)[None, :]
+        prior = float(basis.variance) * basis.total_energy * radial**2
+        return features, np.maximum(prior - np.sum(features**2, axis=1), 0.0)
 
     @functools.cached_property
     def factor(self) -> Float[np.ndarray, "features features"]:
@@ -136,15 +150,14 @@ class Posterior:
         # variance again.
         root, jitter = robust_cholesky(np.eye(size) - (inverse + inverse.T) / 2)
         scales = feature_scales(self.process.basis)
-        whitening = block_diag(*(band.whitening for band in self._fine_frame.bands))
+        whitening = block_diag(*(band.whitening for band in self.frame.bands))
         scaled = scales[:, None] * whitening
         return (root.T @ scaled).T.astype(self.dtype), self.weights @ scaled, jitter
 
     def _predict_chunk(self, chunk: Chunk) -> Prediction:
         matrix, mean_weights, jitter = self._folded
-        # Kernel values and the mean in float64, where whitening would blow up what
-        # rounding leaves; the variance, which is most of the work, in `dtype`.
-        values, radial = self._fine_frame.kernel_values(chunk.x)
+        # The variance, which is most of the work, is `dtype`'s; the rest is float64.
+        values, radial = self.frame.kernel_values(chunk.x)
         projected = values.astype(self.dtype, copy=False) @ matrix
         basis, noise = self.process.basis, float(self.process.noise)
         removed = np.einsum("ij,ij->i", projected, projected, dtype=np.float64)
@@ -159,7 +172,7 @@ class Posterior:
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows rows"]:
         """Joint posterior covariance of f at a few rows, in float64."""
-        features = self._fine_frame.features(x)
+        features = self.frame.features(x)
         with single_threaded_blas():
             kept = solve_triangular(self.factor, features.T, lower=True)
             prior = self.process.basis.covariance(x)
@@ -181,18 +194,14 @@ class Posterior:
 
     def left_out(self, chunk: Chunk) -> Prediction:
         """As `leave_one_out`, for one chunk."""
-        basis, noise = self.process.basis, float(self.process.noise)
-        unit, radial = self.frame.unit_features(chunk.x)
-        scales = feature_scales(basis)
-        features = unit * radial[:, None] * scales[None, :]
+        noise = float(self.process.noise)
+        features, rest = self.split_variance(chunk.x)
         kept = solve_triangular(self.factor, features.T, lower=True)
-        _, precision = row_weights(chunk)
+        weight, precision = row_weights(chunk)
         known = np.sum(kept**2, axis=0)
-        leverage = np.minimum(precision * known / noise, 1 - 1e-9)
+        leverage = np.minimum(weight * precision * known / noise, 1 - 1e-9)
         mean = features @ self.weights
         left_out = (mean - leverage * chunk.y) / (1 - leverage)
-        prior = float(basis.variance) * basis.total_energy * radial**2
-        rest = np.maximum(prior - np.sum(features**2, axis=1), 0.0)
         variance = known / (1 - leverage) + rest
         return Prediction(left_out, variance, variance + noise / precision)
 
@@ -217,18 +226,15 @@ class FunctionSamples:
         return np.concatenate(list(chunk_results(self._chunk, source)))
 
     def _chunk(self, chunk: Chunk) -> np.ndarray:
-        basis, frame = self.posterior.process.basis, self.posterior.frame
-        unit, radial = frame.unit_features(chunk.x)
-        features = unit * radial[:, None] * feature_scales(basis)[None, :]
-        prior = float(basis.variance) * basis.total_energy * radial**2
-        rest = np.maximum(prior - np.sum(features**2, axis=1), 0.0)
+        features, rest = self.posterior.split_variance(chunk.x)
         own = _normal_of_rows(chunk.x, self.weights.shape[1], self.seed)
         return features @ self.weights + np.sqrt(rest)[:, None] * own
 
 
 def _normal_of_rows(x: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Standard normals that depend on nothing but the row, the column and the seed."""
-    words = np.ascontiguousarray(x, np.float64).view(np.uint64)
+    # Adding zero makes -0.0 the same row as 0.0.
+    words = np.ascontiguousarray(x + 0.0, np.float64).view(np.uint64)
     state = _mixed(np.full(len(x), np.uint64(seed)))
     for column in range(words.shape[1]):
         state = _mixed(state ^ words[:, column])

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from zonal.sources import Chunk, Source
+from zonal.sources import CHUNK_ROWS, Chunk, Source
 from zonal.statistics import row_weights
 
 __all__ = ["ConstantWarning", "ScaledSource", "Scaling"]
@@ -37,8 +37,11 @@ class Scaling:
     ----------
     centre, width
         Subtracted from, and divided into, each column.
-    target_centre, target_width
-        The same for the target.
+    target_centre, target_width, target_varies
+        The same for the target, and whether it is not constant.
+    precision
+        Known precisions are divided by this, their geometric mean, so that noise means
+        the noise of a typical row.
     slopes
         A linear mean: coefficients of the standardised columns, taken off the
         standardised target. Zeros where there is none.
@@ -62,6 +65,8 @@ class Scaling:
     target_centre: float
     target_width: float
     slopes: Float[np.ndarray, " inputs"]
+    target_varies: bool = True
+    precision: float = 1.0
     tails: str = "keep"
     knots: Float[np.ndarray, "knots inputs"] | None = None
 
@@ -85,35 +90,44 @@ class Scaling:
             0.0,
             1.0,
             np.zeros(n_inputs),
-            tails,
-            None if tails == "keep" else _knots(source, tails, seed),
+            tails=tails,
+            knots=None if tails == "keep" else _knots(source, tails, seed),
         )
         moments = _Moments.of(start, source)
         deviation = np.sqrt(np.diag(moments.products) / moments.count)
-        # Quantiles are scores already; of a column without spread, nothing is left.
         constant = deviation <= _ROUNDING * np.abs(moments.mean)
         _warn_of_constants(constant)
-        width = np.where(constant, 1.0, deviation)
-        mean = moments.mean
+        # Divided by infinity, a column without spread is zero, whatever comes later.
+        width = np.where(constant, np.inf, deviation)
+        centre = float(moments.mean[-1])
+        slopes, residual = np.zeros(n_inputs), float(deviation[-1])
         if constant[-1]:
-            width[-1] = 1e-6 * max(abs(mean[-1]), 1.0)
-        slopes = np.zeros(n_inputs)
-        if linear_mean:
-            moving = ~constant[:-1]
-            correlation = moments.products / moments.count / np.outer(width, width)
-            inner = correlation[:-1, :-1][np.ix_(moving, moving)]
+            # One row says nothing of the spread, many that are alike say a lot.
+            residual = max(abs(centre), 1.0) * (1.0 if moments.count <= 1 else 1e-6)
+        elif linear_mean:
+            moving = np.flatnonzero(~constant[:-1])
+            scaled = moments.products / moments.count / np.outer(width, width)
+            inner = scaled[np.ix_(moving, moving)]
             ridge = 1e-6 * np.eye(len(inner))
-            slopes[moving] = np.linalg.solve(
-                inner + ridge, correlation[:-1, -1][moving]
-            )
+            slopes[moving] = np.linalg.solve(inner + ridge, scaled[moving, -1])
+            left = 1 - 2 * slopes @ scaled[:-1, -1] + slopes @ scaled[:-1, :-1] @ slopes
+            residual *= float(np.sqrt(max(left, 1e-12)))
+            slopes *= deviation[-1] / residual
         return dataclasses.replace(
             start,
-            centre=mean[:-1],
+            centre=moments.mean[:-1],
             width=width[:-1],
-            target_centre=float(mean[-1]),
-            target_width=float(width[-1]),
+            target_centre=centre,
+            target_width=residual,
+            target_varies=not constant[-1],
             slopes=slopes,
+            precision=float(np.exp(moments.log_precision / moments.count)),
         )
+
+    @property
+    def varying(self) -> np.ndarray:
+        """Which columns are not constant."""
+        return np.isfinite(self.width)
 
     def of_target_only(self) -> "Scaling":
         """The same for the target, with inputs taken as they are."""
@@ -144,6 +158,7 @@ class Scaling:
     ) -> Float[np.ndarray, "rows inputs"]:
         """Standardised columns, in float64."""
         x = np.asarray(x, np.float64)
+        self.check_width(x.shape[1])
         if self.knots is not None:
             x = x.copy()
             scores = _scores(len(self.knots))
@@ -158,8 +173,11 @@ class Scaling:
         """A chunk with columns and target standardised."""
         x = self.inputs(chunk.x)
         y = np.asarray(chunk.y, np.float64) - self.target_centre
+        precision = chunk.precision
+        if self.precision != 1.0:
+            precision = row_weights(chunk)[1] / self.precision
         return dataclasses.replace(
-            chunk, x=x, y=y / self.target_width - x @ self.slopes
+            chunk, x=x, y=y / self.target_width - x @ self.slopes, precision=precision
         )
 
     def mean(self, x: Float[np.ndarray, "rows inputs"]) -> Float[np.ndarray, " rows"]:
@@ -190,9 +208,8 @@ class ScaledSource(Source):
     def n_rows(self) -> int | None:
         return self._source.n_rows
 
-    def chunks(self, size: int | None = None) -> Iterator[Chunk]:
-        rows = self._source.chunks() if size is None else self._source.chunks(size)
-        return map(self._scaling.chunk, rows)
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        return map(self._scaling.chunk, self._source.chunks(size))
 
     def sample(self, count: int, seed: int = 0) -> Chunk:
         return self._scaling.chunk(self._source.sample(count, seed))
@@ -205,6 +222,7 @@ class _Moments:
     count: float
     mean: np.ndarray
     products: np.ndarray
+    log_precision: float = 0.0
 
     @classmethod
     def of(cls, scaling: Scaling, source: Source) -> "_Moments":
@@ -212,15 +230,18 @@ class _Moments:
         total = cls(0.0, np.zeros(size), np.zeros((size, size)))
         for chunk in source.chunks():
             table = np.column_stack([scaling.inputs(chunk.x), chunk.y])
-            total = total.merged(cls._of_table(table, row_weights(chunk)[0]))
+            total = total.merged(cls._of_table(table, *row_weights(chunk)))
         return total
 
     @classmethod
-    def _of_table(cls, table: np.ndarray, weight: np.ndarray) -> "_Moments":
+    def _of_table(
+        cls, table: np.ndarray, weight: np.ndarray, precision: np.ndarray
+    ) -> "_Moments":
         count = float(weight.sum())
         mean = weight @ table / max(count, np.finfo(np.float64).tiny)
         centred = table - mean
-        return cls(count, mean, (centred * weight[:, None]).T @ centred)
+        products = (centred * weight[:, None]).T @ centred
+        return cls(count, mean, products, float(weight @ np.log(precision)))
 
     def merged(self, other: "_Moments") -> "_Moments":
         if other.count == 0:
@@ -233,6 +254,7 @@ class _Moments:
             self.products
             + other.products
             + np.outer(apart, apart) * (self.count * other.count / count),
+            self.log_precision + other.log_precision,
         )
 
 

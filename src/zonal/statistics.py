@@ -28,33 +28,45 @@ from zonal.sources import Chunk, Source
 __all__ = ["Statistics", "Uncaptured", "collect"]
 
 
+# Rows that the uncaptured parts are kept of, and how many stand for them beyond.
+_MOST_ROWS = 1_000_000
+_SKETCH_ROWS = 100_000
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Uncaptured:
-    """Row by row, the part of each incomplete band's variance that is not captured.
+    """Row by row, what each incomplete band does not capture, times the precision.
 
+    ``parts`` holds a ρ² (1 - |φ_b|²), ``prior`` a ρ²: all that a penalty asks of a row.
     ``count`` is how often a row counts: 1, its weight, or -1 where it was taken out.
+    Beyond a million rows a table is kept as averages of neighbours (see `summary`), and
+    ``exact`` says so; the bound is then a close approximation, all else remains exact.
     """
 
     parts: Float[np.ndarray, "rows bands"]
     prior: Float[np.ndarray, " rows"]
-    precision: Float[np.ndarray, " rows"]
     count: Float[np.ndarray, " rows"]
+    exact: bool = True
 
     @classmethod
     def empty(cls, n_bands: int) -> "Uncaptured":
         none = np.zeros(0, np.float32)
-        return cls(np.zeros((0, n_bands), np.float32), none, none, none)
+        return cls(np.zeros((0, n_bands), np.float32), none, none)
 
     def __len__(self) -> int:
         return len(self.count)
 
     def joined(self, others: Iterable["Uncaptured"]) -> "Uncaptured":
         every = [self, *others]
-        return Uncaptured(
+        together = Uncaptured(
             *(
-                np.concatenate([getattr(one, field.name) for one in every])
-                for field in dataclasses.fields(self)
-            )
+                np.concatenate([getattr(one, name) for one in every])
+                for name in ("parts", "prior", "count")
+            ),
+            exact=all(one.exact for one in every),
+        )
+        return (
+            together.summary(_SKETCH_ROWS) if len(together) > _MOST_ROWS else together
         )
 
     def summary(self, most: int) -> "Uncaptured":
@@ -65,7 +77,7 @@ class Uncaptured:
         """
         if len(self) <= most:
             return self
-        order = np.argsort(self.precision * self.parts.sum(axis=1), kind="stable")
+        order = np.argsort(self.parts.sum(axis=1), kind="stable")
         starts = np.linspace(0, len(self), most, endpoint=False).astype(int)
         count = self.count[order].astype(np.float64)
         total = np.add.reduceat(count, starts)
@@ -73,10 +85,12 @@ class Uncaptured:
 
         def mean(values: np.ndarray) -> np.ndarray:
             scaled = (values[order].astype(np.float64).T * count).T
-            return (np.add.reduceat(scaled, starts, axis=0).T / weight).T
+            # Rows taken out count negatively, and may outweigh their neighbours.
+            return np.maximum((np.add.reduceat(scaled, starts, axis=0).T / weight).T, 0)
 
-        precision = np.where(total == 0, 1.0, mean(self.precision))
-        return Uncaptured(mean(self.parts), mean(self.prior), precision, total)
+        columns = mean(self.parts), mean(self.prior), total
+        dtype = self.parts.dtype
+        return Uncaptured(*(part.astype(dtype) for part in columns), exact=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -153,9 +167,9 @@ def _missing(uncaptured: Uncaptured) -> np.ndarray:
 def collect(frame: Frame, source: Source) -> Statistics:
     """One pass over the data."""
     total = Statistics.zero(frame.basis)
-    gram, moment = total.gram, total.moment
+    gram, moment, uncaptured = total.gram, total.moment, total.uncaptured
     squares = rows = log_precision = 0.0
-    tables = []
+    tables, waiting = [], 0
     for part in chunk_results(functools.partial(chunk_statistics, frame), source):
         gram += part.gram
         moment += part.moment
@@ -163,23 +177,20 @@ def collect(frame: Frame, source: Source) -> Statistics:
         rows += part.rows
         log_precision += part.log_precision
         tables.append(part.uncaptured)
+        waiting += len(part.uncaptured)
+        if waiting > _MOST_ROWS:
+            uncaptured, tables, waiting = uncaptured.joined(tables), [], 0
     return Statistics(
-        gram, moment, squares, rows, log_precision, total.uncaptured.joined(tables)
+        gram, moment, squares, rows, log_precision, uncaptured.joined(tables)
     )
 
 
 def chunk_statistics(frame: Frame, chunk: Chunk) -> Statistics:
     """The statistics of a few rows at once; products in the frame's precision."""
-    basis = frame.basis
     unit, radial = frame.unit_features(chunk.x)
     radial = radial.astype(np.float64)
     weight, precision = row_weights(chunk)
-    table = Uncaptured(
-        uncaptured_parts(basis, unit, radial),
-        (radial**2).astype(frame.dtype),
-        precision.astype(frame.dtype),
-        weight.astype(frame.dtype),
-    )
+    table = uncaptured_of(frame.basis, unit, radial, weight, precision)
     y = np.asarray(chunk.y, np.float64)
     target = (weight * precision * radial * y).astype(frame.dtype)
     root = radial * np.sqrt(weight * precision)
@@ -205,13 +216,18 @@ def row_weights(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def uncaptured_parts(
-    basis: Basis, unit: np.ndarray, radial: np.ndarray
-) -> Float[np.ndarray, "rows bands"]:
-    """ρ² (1 - |φ_b|²) of each incomplete band; rounding never makes it negative."""
+def uncaptured_of(
+    basis: Basis,
+    unit: np.ndarray,
+    radial: np.ndarray,
+    weight: np.ndarray,
+    precision: np.ndarray,
+) -> Uncaptured:
+    """What each incomplete band leaves of some rows; rounding never makes it less."""
+    prior = precision * radial**2
     parts = np.zeros((len(radial), len(basis.incomplete)), unit.dtype)
     for column, index in enumerate(basis.incomplete):
         features = unit[:, basis.slices[index]]
         captured = np.einsum("ij,ij->i", features, features)
-        parts[:, column] = np.maximum(0.0, radial**2 * (1 - captured))
-    return parts
+        parts[:, column] = np.maximum(0.0, prior * (1 - captured))
+    return Uncaptured(parts, prior.astype(unit.dtype), weight.astype(unit.dtype))

@@ -1,0 +1,232 @@
+"""Speed and memory of the engine, as ratios taken side by side in one run.
+
+    python benchmarks/engine.py speed
+    python benchmarks/engine.py memory
+    python benchmarks/engine.py flights          # needs the data, see tables.py
+
+``speed``: seeded normal rows, 8 columns, 1024 features, float32. Each part is timed in
+turns with its yardstick, the best of several rounds: the statistics pass against the
+SYRK calls alone on equally large chunks; the full value and gradient against the
+statistics pass; predictions with deviations against one product of the rows with a
+features x features matrix; fitting energies and noise at a tenth of the rows and all.
+
+``memory``: peak resident memory of a statistics pass over generated rows that are never
+held together, each size in a process of its own.
+
+``flights``: trains on nine tenths of three million flights, |delay| <= 360 minutes,
+1024 features, beside LightGBM (early stopping on a tenth, constant noise).
+"""
+
+import argparse
+import datetime
+import os
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, Recipe, fit, whiten
+from zonal.model import Model
+from zonal.objective import fit_scales, value_and_gradient
+from zonal.posterior import Posterior
+from zonal.sources import CHUNK_ROWS, Chunk, Source
+from zonal.statistics import collect
+
+COLUMNS, FEATURES = 8, 1024
+
+
+def in_turns(tasks: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Best time of each task over rounds in which all take their turn."""
+    best = dict.fromkeys(tasks, np.inf)
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            begin = time.perf_counter()
+            task()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def rows_and_target(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(seed).normal(size=(count, COLUMNS)).astype(np.float32)
+    y = np.sin(2 * x[:, 0]) * x[:, 1] + 0.1 * x[:, 2] ** 2
+    return x, y.astype(np.float32)
+
+
+def process(layout: str) -> Process:
+    x, _ = rows_and_target(4000, seed=1)
+    sphere = ARD(np.full(COLUMNS, 0.5))
+    basis = Basis.build(sphere, ContinuousDepth(), FEATURES, layout, rows=x)
+    return Process(basis, 0.1)
+
+
+def speed(layout: str, rows: int, rounds: int) -> None:
+    x, y = rows_and_target(rows)
+    source, small = ArraySource(x, y), ArraySource(x[: rows // 10], y[: rows // 10])
+    block = np.random.default_rng(2).normal(size=(CHUNK_ROWS, FEATURES))
+    block = block.astype(np.float32)
+    square = block[:FEATURES]
+    chunks = -(-rows // CHUNK_ROWS)
+    prior = process(layout)
+    frame = whiten(prior.basis)
+    posterior = Posterior(prior, collect(frame, small))
+    posterior.predict(x[:CHUNK_ROWS])
+    value_and_gradient(prior, ArraySource(x[:CHUNK_ROWS], y[:CHUNK_ROWS]))
+    times = in_turns(
+        {
+            "SYRK": lambda: [block.T @ block for _ in range(chunks)],
+            "statistics": lambda: collect(frame, source),
+            "value and gradient": lambda: value_and_gradient(prior, source),
+            "GEMM": lambda: [block @ square for _ in range(chunks)],
+            "predict": lambda: posterior.predict(x),
+        },
+        rounds,
+    )
+    print(f"{layout}, {rows:,} rows, {prior.basis.n_features} features:")
+    for name, unit in (
+        ("statistics", "SYRK"),
+        ("value and gradient", "statistics"),
+        ("predict", "GEMM"),
+    ):
+        ratio = times[name] / times[unit]
+        print(f"  {name:20}{times[name]:8.2f} s = {ratio:.2f} x {unit}")
+    few, many = collect(frame, small), collect(frame, source)
+    fitted = in_turns(
+        {
+            "few": lambda: fit_scales(few, prior, max_steps=20),
+            "many": lambda: fit_scales(many, prior, max_steps=20),
+        },
+        2,
+    )
+    print(
+        f"  energies and noise, 20 steps: {fitted['few']:.2f} s at {rows // 10:,} "
+        f"rows, {fitted['many']:.2f} s at {rows:,}",
+        flush=True,
+    )
+
+
+class Generated(Source):
+    """Rows that are made when they are read, and forgotten again."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    @property
+    def n_inputs(self) -> int:
+        return COLUMNS
+
+    @property
+    def n_rows(self) -> int:
+        return self.count
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        for start in range(0, self.count, size):
+            yield Chunk(*rows_and_target(min(size, self.count - start), seed=start))
+
+
+def memory() -> None:
+    peaks = {}
+    for count in (500_000, 5_000_000):
+        found = subprocess.run(
+            [sys.executable, __file__, "one-pass", "--rows", str(count)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        peaks[count] = float(found.stdout)
+        print(f"  {count:,} rows: {peaks[count]:.0f} MB", flush=True)
+    first, last = peaks.values()
+    print(f"  difference: {last - first:.0f} MB")
+
+
+def one_pass(rows: int) -> None:
+    collect(whiten(process("banded").basis), Generated(rows))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def flights(data: str | None) -> None:
+    import lightgbm
+    import pyarrow.parquet as pq
+    from tables import data_folder
+
+    table = pq.read_table(data_folder(data) / "flights_3m.parquet")
+    inputs = [name for name in table.column_names if name != "delay"]
+    x = np.column_stack([table[name].to_numpy() for name in inputs])
+    x, y = x.astype(np.float32), table["delay"].to_numpy().astype(np.float64)
+    keep = np.abs(y) <= 360
+    x, y = x[keep], y[keep]
+    test = row_hash(x) % np.uint64(10) == 0
+    deviation = y[~test].std()
+    print(f"{np.sum(~test):,} rows to learn from, {np.sum(test):,} to judge by")
+
+    def told(name: str, mean: np.ndarray, variance: np.ndarray, seconds: float) -> None:
+        error = y[test] - mean
+        nll = 0.5 * np.mean(np.log(2 * np.pi * variance) + error**2 / variance)
+        print(
+            f"  {name:10} {seconds:6.0f} s  RMSE {np.sqrt(np.mean(error**2)):.3f} min "
+            f"({np.sqrt(np.mean(error**2)) / deviation:.4f} standardised)  "
+            f"NLL {nll - np.log(deviation):.4f} standardised",
+            flush=True,
+        )
+
+    begin = time.perf_counter()
+    model: Model = fit(ArraySource(x[~test], y[~test]), Recipe(n_features=FEATURES))
+    ours = time.perf_counter() - begin
+    prediction = model.predict(x[test])
+    told("zonal", prediction.mean, prediction.variance_y, ours)
+    print(f"  learned depth {model.depth}, noise {model.noise:.2f} min")
+    begin = time.perf_counter()
+    aside = row_hash(x[~test][:, ::-1]) % np.uint64(10) == 0
+    trees = lightgbm.LGBMRegressor(
+        n_estimators=2000, learning_rate=0.1, num_leaves=255, verbose=-1
+    )
+    train_x, train_y = x[~test], y[~test]
+    trees.fit(
+        train_x[~aside],
+        train_y[~aside],
+        eval_set=[(train_x[aside], train_y[aside])],
+        callbacks=[lightgbm.early_stopping(30, verbose=False)],
+    )
+    noise = np.mean((train_y[aside] - np.asarray(trees.predict(train_x[aside]))) ** 2)
+    theirs = time.perf_counter() - begin
+    mean = np.asarray(trees.predict(x[test]))
+    told("LightGBM", mean, np.full(len(mean), noise), theirs)
+    print(f"  zonal's time is {ours / theirs:.2f} x LightGBM's")
+
+
+def row_hash(x: np.ndarray) -> np.ndarray:
+    """A number for each row that depends on its values alone."""
+    words = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    state = np.full(len(x), 0x9E3779B97F4A7C15, np.uint64)
+    for column in words.T:
+        state = (state ^ column) * np.uint64(0xBF58476D1CE4E5B9)
+        state ^= state >> np.uint64(29)
+    return state
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["speed", "memory", "flights", "one-pass"])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.what == "one-pass":
+        one_pass(options.rows)
+        return
+    print(f"{options.what}: {os.cpu_count()} cores, {datetime.date.today()}")
+    if options.what == "speed":
+        for layout in ("banded", "sparse"):
+            speed(layout, options.rows, options.rounds)
+    elif options.what == "memory":
+        memory()
+    else:
+        flights(options.data)
+
+
+if __name__ == "__main__":
+    main()
