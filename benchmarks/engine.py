@@ -17,6 +17,8 @@ held together, each size in a process of its own.
 1024 features, beside LightGBM (early stopping on a tenth, constant noise).
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import datetime
 import os
@@ -208,7 +210,7 @@ def row_hash(x: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["speed", "memory", "flights", "one-pass"])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)

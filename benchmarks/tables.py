@@ -9,6 +9,8 @@ flights-3m of the npm package vega-datasets (US Department of Transportation, 20
 the coordinates of its airports.csv joined.
 """
 
+# pyright: reportMissingImports=false
+
 import dataclasses
 import os
 import sys

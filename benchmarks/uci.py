@@ -19,6 +19,8 @@ is run:
 Peers: ``pip install "zonal[bench]"``. See tables.py for the data.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import datetime
 import os
@@ -156,7 +158,7 @@ def runs(what: str):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("sets", nargs="*", default=UCI)
     parser.add_argument(
         "--what", default="defaults", choices=["defaults", "solve", "layouts", "peers"]

@@ -93,7 +93,7 @@ class Recipe:
     tails: str = "keep"
     linear_mean: bool = False
     most_rows: int | None = None
-    most_steps: int = 200
+    most_steps: int = 300
     validation_fraction: float = 0.0
     max_seconds: float | None = None
     seed: int = 0
@@ -137,7 +137,7 @@ _TOLERANCE = 5e-4
 _HELD_OUT_ROWS = 4_000
 # Small problems, by rows times squared features, are learned in float64.
 _FINE_WORK = 5e8
-_START_SCALES = (0.05, 0.1, 0.2, 0.5, 1.0)
+_START_SCALES = (0.05, 0.1, 0.2, 0.5)
 _START_LEVELS = (20, 60)
 _START_ROWS = 3_000
 _START_FEATURES = 256

@@ -5,7 +5,8 @@ function of a chunk whose results add up. Here that function runs on one machine
 thread a core, each with its own chunk, and BLAS on one thread meanwhile. (BLAS's own
 threads spin while they wait; NumPy's, SciPy's and XLA's pools on the same cores then
 block each other, which costs more than the threads bring.)
-The results are added in the order of the rows, so the same rows give the same sums.
+The results are added in the order of the rows, so the same rows give the same sums (on
+as many cores: a table smaller than a chunk a core is shared out evenly).
 """
 
 import collections
