@@ -13,6 +13,7 @@ optimises them to convergence after one pass, without touching the data again. A
 is float64 LAPACK.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ __all__ = ["Evaluation", "Process", "evaluate", "fit_scales", "value_and_gradien
 # is always the exact sum.
 _SUMMARY_ROWS = 4096
 _LEAST_PIVOT = 0.99
+_MANY_FEATURES = 1500
 # The largest energy of a band, relative to the mean square of the target: a prior much
 # wider than that only loses digits.
 _LARGEST_ENERGY = 100.0
@@ -241,14 +243,17 @@ def fit_scales(
         for name in named(process, names)
         for _ in free(process, [name])
     ]
-    found: Any = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=limits,
-        options={"maxiter": max_steps, "ftol": 1e-12, "gtol": 1e-7},
-    )
+    # Waiting for a busy machine's other cores costs more than they would bring.
+    few = len(statistics.moment) <= _MANY_FEATURES
+    with single_threaded_blas() if few else contextlib.nullcontext():
+        found: Any = minimize(
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=limits,
+            options={"maxiter": max_steps, "ftol": 1e-12, "gtol": 1e-7},
+        )
     return with_free(process, found.x, names)
 
 

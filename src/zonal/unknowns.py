@@ -43,8 +43,8 @@ class Unknowns:
     >>> from zonal import ARD, Basis, ContinuousDepth
     >>> basis = Basis.build(ARD.isotropic(3), ContinuousDepth(), n_features=20)
     >>> unknowns = Unknowns(Process(basis, noise=0.3))
-    >>> unknowns.process(unknowns.start).noise.round(3)
-    np.float64(0.3)
+    >>> round(float(unknowns.process(unknowns.start).noise), 3)
+    0.3
     """
 
     def __init__(self, process: Process, phases: str = "anchored"):
