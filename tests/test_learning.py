@@ -160,12 +160,15 @@ def test_resuming_ends_as_if_nothing_had_happened(monkeypatch, tmp_path):
     assert same(learn(table(), SMALL, None, path), whole)
 
 
-@pytest.mark.parametrize("change", ["recipe", "rows", "target"])
+@pytest.mark.parametrize("change", ["recipe", "rows", "target", "kernel"])
 def test_a_checkpoint_of_something_else_is_refused(change, tmp_path):
     path = tmp_path / "run.npz"
-    learn(table(), SMALL, None, path)
+    given = ContinuousDepth(1.0, 10) if change == "kernel" else None
+    learn(table(), dataclasses.replace(SMALL, kernel=given), None, path)
     recipe = dataclasses.replace(SMALL, seed=1) if change == "recipe" else SMALL
     source = table(seed=1) if change == "rows" else table()
+    if change == "kernel":
+        recipe = dataclasses.replace(SMALL, kernel=ContinuousDepth(1.0, 12))
     if change == "target":
         rows = source.sample(400)
         source = ArraySource(rows.x, -rows.y)

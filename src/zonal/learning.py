@@ -12,6 +12,7 @@ which can be written to a file; a run resumed from it ends as the uninterrupted 
 """
 
 import dataclasses
+import functools
 import hashlib
 import os
 import time
@@ -228,7 +229,7 @@ class _Learner:
             return None
         progress = load_progress(
             self.checkpoint,
-            self._fingerprint(),
+            self._fingerprint,
             self._spheres[0],
             ContinuousDepth() if self.recipe.kernel is None else self.recipe.kernel,
         )
@@ -240,8 +241,9 @@ class _Learner:
     def _save(self, progress: Progress) -> None:
         if self.checkpoint is not None and not self.stopped:
             told = dataclasses.replace(progress, history=tuple(self.history))
-            save_progress(self.checkpoint, told, self._fingerprint())
+            save_progress(self.checkpoint, told, self._fingerprint)
 
+    @functools.cached_property
     def _fingerprint(self) -> str:
         """What a checkpoint must agree with: the recipe, and the rows it drew."""
         recipe = dataclasses.replace(
@@ -249,7 +251,7 @@ class _Learner:
         )
         digest = hashlib.blake2b(repr(recipe).encode(), digest_size=16)
         for part in (self.recipe.kernel, self.recipe.sphere):
-            digest.update(type(part).__name__.encode())
+            digest.update(repr(part).encode())  # kind and levels; the rest exactly:
             for name, value in {} if part is None else named(part).items():
                 digest.update(name.encode() + value.tobytes())
         for rows in (self.sample, self.held_out):

@@ -33,7 +33,6 @@ __all__ = ["Model", "fit"]
 # Sums are taken in float64 where that costs a few seconds at most: rows times squared
 # features up to this.
 _AFFORDABLE = 5e10
-_MANY_FEATURES = 1500
 # Rounding of a variance in float32, relative to the prior's, and how much of a typical
 # posterior variance it may be.
 _ROUNDING = 2e-6
@@ -87,13 +86,7 @@ def fit(
     with quiet_phases():
         statistics = _collected(process, rows)
     if scaling.target_varies:
-        few = process.basis.n_features <= _MANY_FEATURES
-        process = fit_scales(
-            statistics,
-            process,
-            tightened=recipe.tightened,
-            max_steps=200 if few else 15,
-        )
+        process = fit_scales(statistics, process, tightened=recipe.tightened)
     value = evaluate(statistics, process, recipe.tightened).value
     seconds = time.monotonic() - begin
     rate = value / statistics.rows

@@ -207,12 +207,14 @@ def fit_scales(
     process: Process,
     names: Sequence[str] = ("basis.free_energies", "noise"),
     tightened: bool = True,
-    max_steps: int = 200,
+    max_steps: int | None = None,
 ) -> Process:
     """Optimise parameters that only scale the features, from statistics alone.
 
     By default the energy of each band, set free if it was the kernel's, and the noise.
-    A band of several levels keeps its inner proportions.
+    A band of several levels keeps its inner proportions. Without ``max_steps`` it goes
+    on to convergence, or for fifteen steps where features are so many that a step takes
+    seconds.
     """
     if "basis.free_energies" in names and process.basis.free_energies is None:
         basis = process.basis
@@ -252,7 +254,11 @@ def fit_scales(
             jac=True,
             method="L-BFGS-B",
             bounds=limits,
-            options={"maxiter": max_steps, "ftol": 1e-12, "gtol": 1e-7},
+            options={
+                "maxiter": max_steps or (200 if few else 15),
+                "ftol": 1e-12,
+                "gtol": 1e-7,
+            },
         )
     return with_free(process, found.x, names)
 

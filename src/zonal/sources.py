@@ -33,12 +33,6 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.x)
 
-    @property
-    def columns(self) -> list[np.ndarray]:
-        """Everything that is held of the rows."""
-        every = (self.x, self.y, self.weight, self.precision)
-        return [part for part in every if part is not None]
-
     def __getitem__(self, rows: slice | np.ndarray) -> "Chunk":
         return Chunk(
             self.x[rows],
