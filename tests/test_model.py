@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_info
 
 from zonal import ArraySource, Prediction, Recipe, UnitVectors, fit
 from zonal import learning as module
+from zonal import model as model_module
 from zonal.scaling import ConstantWarning
 
 SMALL = Recipe(n_features=40, most_steps=20)
@@ -293,3 +294,17 @@ def test_weights_repeat_rows():
         ArraySource(x, y, np.zeros(60))
     with pytest.raises(ValueError, match="row 2 has -1"):
         ArraySource(x, y, np.array([1.0, 1.0, -1.0] * 20))
+
+
+def test_sums_too_coarse_for_the_noise_are_taken_again(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(3000, 2))
+    y = np.sin(x[:, 0]) + 0.1 * x[:, 1]
+    source = ArraySource(x, y)
+    recipe = Recipe(n_features=100, most_steps=5)
+    fine = fit(source, recipe)
+    monkeypatch.setattr(model_module, "_AFFORDABLE", 0)
+    coarse = fit(source, recipe)
+    assert coarse.statistics.uncaptured.parts.dtype == np.float64
+    np.testing.assert_allclose(coarse.bound, fine.bound, rtol=1e-6)
+    noisy = ArraySource(x, y + np.random.default_rng(1).normal(size=3000))
+    assert fit(noisy, recipe).statistics.uncaptured.parts.dtype == np.float32

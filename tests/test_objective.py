@@ -94,7 +94,10 @@ def test_an_indefinite_sum_is_lifted_not_exploited():
     process, source = Process(basis, 1e-8), ArraySource(x, y)
     assert bound(process, source, True, np.float32) < bound(process, source, True)
     broken = -np.diag([1e-3, 5.0, 0.0])
-    assert np.all(np.diag(factorise(broken)) >= 0.99)
+    factor, lift = factorise(broken)
+    assert np.all(np.diag(factor) >= 0.99)
+    assert lift > 0
+    assert factorise(np.eye(3))[1] == 0
     with pytest.raises(ValueError, match="statistics are not finite"):
         factorise(np.full((3, 3), np.nan))
 

@@ -83,11 +83,7 @@ def fit(
     if features is not None and features > process.basis.n_features:
         sample = rows.sample(recipe.sample_rows, recipe.seed)
         process = enlarged(process, features, sample, recipe.seed)
-    with quiet_phases():
-        statistics = _collected(process, rows)
-    if scaling.target_varies:
-        process = fit_scales(statistics, process, tightened=recipe.tightened)
-    value = evaluate(statistics, process, recipe.tightened).value
+    statistics, process, value = _solved(process, rows, recipe, scaling)
     seconds = time.monotonic() - begin
     rate = value / statistics.rows
     solved = Step("solve", 1, int(statistics.rows), rate, seconds)
@@ -97,11 +93,35 @@ def fit(
     return Model(scaling, process, statistics, recipe.tightened, history)
 
 
-def _collected(process: Process, rows: Source) -> Statistics:
+def _solved(
+    process: Process, rows: Source, recipe: Recipe, scaling: Scaling
+) -> tuple[Statistics, Process, float]:
+    """One pass over all rows, energies and noise fitted on it, and the bound.
+
+    Where rounding of float32 products shows (little noise in many rows), the pass is
+    made again in float64: an optimiser would live off it.
+    """
+    dtype = _affordable_dtype(process, rows)
+    while True:
+        statistics = _collected(process, rows, dtype)
+        fitted = process
+        if scaling.target_varies:
+            fitted = fit_scales(statistics, process, tightened=recipe.tightened)
+        result = evaluate(statistics, fitted, recipe.tightened)
+        if result.lift == 0 or dtype == np.float64:
+            return statistics, fitted, result.value
+        dtype = np.float64
+
+
+def _affordable_dtype(process: Process, rows: Source) -> Any:
     count = np.inf if rows.n_rows is None else rows.n_rows
     work = count * process.basis.n_features**2
-    dtype = np.float64 if work <= _AFFORDABLE else np.float32
-    return collect(whiten(process.basis, dtype), rows)
+    return np.float64 if work <= _AFFORDABLE else np.float32
+
+
+def _collected(process: Process, rows: Source, dtype: Any) -> Statistics:
+    with quiet_phases():
+        return collect(whiten(process.basis, dtype), rows)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -261,8 +281,8 @@ class Model:
         return self._with(Statistics.zero(self.process.basis))
 
     def _collect(self, source: Source) -> Statistics:
-        with quiet_phases():
-            return _collected(self.process, ScaledSource(source, self.scaling))
+        rows = ScaledSource(source, self.scaling)
+        return _collected(self.process, rows, _affordable_dtype(self.process, rows))
 
     def _with(self, statistics: Statistics) -> "Model":
         return dataclasses.replace(self, statistics=statistics)

@@ -75,9 +75,14 @@ class Process:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The bound and its cotangents at one set of parameters."""
+    """The bound and its cotangents at one set of parameters.
+
+    A ``lift`` above zero says that rounding of the statistics shows in the bound, and
+    by how much its eigenvalues were in doubt.
+    """
 
     value: float
+    lift: float
     gram_bar: Float[np.ndarray, "features features"]
     moment_bar: Float[np.ndarray, " features"]
     energies_bar: Float[np.ndarray, " bands"]
@@ -94,7 +99,7 @@ def evaluate(
     scales = feature_scales(basis)
     system = np.outer(scales, scales) * statistics.gram / noise
     moment = scales * statistics.moment / noise
-    factor = factorise(system)
+    factor, lift = factorise(system)
     solution = cho_solve((factor, True), moment)
     (invert,) = get_lapack_funcs(("potri",), (factor,))
     inverse, _ = invert(factor, lower=1)
@@ -126,6 +131,7 @@ def evaluate(
     energies_bar[list(basis.incomplete)] -= variance * (slope @ table.parts)
     return Evaluation(
         value=float(value - penalty),
+        lift=lift,
         gram_bar=system_bar * np.outer(scales, scales) / noise,
         moment_bar=scales * solution / noise,
         energies_bar=energies_bar,
@@ -135,8 +141,8 @@ def evaluate(
     )
 
 
-def factorise(system: np.ndarray) -> np.ndarray:
-    """Cholesky factor of I + S.
+def factorise(system: np.ndarray) -> tuple[np.ndarray, float]:
+    """Cholesky factor of I + S, and what had to be added to it.
 
     Every pivot of I + S is at least one. A smaller one shows how much rounding S has
     suffered (float32 products, and noise that is tiny beside n times the variance);
@@ -152,7 +158,7 @@ def factorise(system: np.ndarray) -> np.ndarray:
         except LinAlgError:
             factor = None
         if factor is not None and np.diag(factor).min() >= _LEAST_PIVOT:
-            return factor
+            return factor, lift
         lift = max(2 * lift, 0.01)
 
 
@@ -269,11 +275,16 @@ def value_and_gradient(
     tightened: bool = True,
     dtype: Any = np.float32,
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """The bound on all rows and its exact gradient: two passes, memory of a chunk."""
+    """The bound on all rows and its exact gradient: two passes, memory of a chunk.
+
+    Products that float32 rounds too coarsely for the noise are taken in float64.
+    """
     with single_threaded_blas():
         frame = whiten(process.basis, dtype)
         statistics = collect(frame, source)
         result = evaluate(statistics, process, tightened)
+        if result.lift > 0 and frame.dtype == np.float32:
+            return value_and_gradient(process, source, tightened, np.float64)
         sums, products = pull_back(frame, source, process, result, tightened)
         for index, product in zip(process.basis.incomplete, products, strict=True):
             columns = process.basis.slices[index]

@@ -107,7 +107,9 @@ class Posterior:
         """Cholesky factor of A = I + S."""
         scales = feature_scales(self.process.basis)
         gram = self.statistics.gram
-        return factorise(np.outer(scales, scales) * gram / float(self.process.noise))
+        system = np.outer(scales, scales) * gram / float(self.process.noise)
+        factor, _ = factorise(system)
+        return factor
 
     @functools.cached_property
     def weights(self) -> Float[np.ndarray, " features"]:
