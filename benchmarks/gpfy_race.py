@@ -68,7 +68,7 @@ PEERS = [
     ("NTK", 0.1),
 ]
 # What zonal learns with, one attempt after the other: features, rows, steps.
-EFFORTS = [(64, 2_000, 20), (256, 8_000, 50), (FEATURES, 60_000, 200)]
+EFFORTS = [(64, 1_000, 10), (256, 8_000, 50), (FEATURES, 60_000, 200)]
 NOISE = 0.1
 
 
@@ -248,7 +248,7 @@ def race(
             process = learned_process(source, seed, effort)
             sums = collect(whiten(process.basis, dtype), source)
             # Passing takes a few steps; converging is not asked for.
-            process = fit_scales(sums, process, tightened=False, max_steps=15)
+            process = fit_scales(sums, process, tightened=False, max_steps=5)
             claimed = bound(sums, tightened=False)
         if dtype != "float64":
             sums = collect(whiten(process.basis, "float64"), source)

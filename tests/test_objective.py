@@ -71,8 +71,11 @@ def test_the_bound_is_a_bound(layout, network, noise, variance, seed):
     process = Process(dataclasses.replace(basis, variance=variance), noise)
     source = ArraySource(x, y)
     truth = dense_log_likelihood(process, x, y, np.ones(40))
-    tightened, standard = (bound(process, source, kind) for kind in (True, False))
-    assert standard <= tightened + 1e-8 * abs(tightened)
+    tightened, common, standard = (
+        bound(process, source, kind) for kind in (True, "common", False)
+    )
+    assert standard <= common + 1e-8 * abs(common)
+    assert common <= tightened + 1e-8 * abs(tightened)
     assert tightened <= truth + 1e-6 * abs(truth)
 
 
@@ -119,13 +122,13 @@ def test_weight_is_repetition():
     basis = freed(Basis.build(SPHERE, ContinuousDepth(1.0, 10), 25), [0.5, 2.0])
     process = Process(basis, 0.1)
     again = np.repeat(np.arange(30), weight)
-    for tightened in (True, False):
+    for tightened in (True, "common", False):
         weighted = bound(process, ArraySource(x, y, weight=weight * 1.0), tightened)
         repeated = bound(process, ArraySource(x[again], y[again]), tightened)
         assert weighted == pytest.approx(repeated, rel=1e-10)
 
 
-@pytest.mark.parametrize("tightened", [True, False])
+@pytest.mark.parametrize("tightened", [True, "common", False])
 @pytest.mark.parametrize(
     ("layout", "kernel", "sphere", "free_energies"),
     [

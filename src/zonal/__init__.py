@@ -7,6 +7,7 @@ learned; the inducing features are spherical harmonics, complete or sparse.
 from zonal.bands import Band, CompleteLevel
 from zonal.basis import Basis
 from zonal.frame import Frame, whiten
+from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
 from zonal.kernels import (
     NTK,
     ArcCosine,
@@ -15,6 +16,15 @@ from zonal.kernels import (
     equivalent_depth,
 )
 from zonal.learning import Recipe
+from zonal.likelihoods import (
+    Bernoulli,
+    Heteroscedastic,
+    Labels,
+    NegativeBinomial,
+    Poisson,
+    Softmax,
+    StudentT,
+)
 from zonal.model import Model, fit
 from zonal.objective import Process
 from zonal.posterior import Posterior, Prediction
@@ -28,20 +38,30 @@ __all__ = [
     "ArraySource",
     "Band",
     "Basis",
+    "Bernoulli",
     "CompleteLevel",
     "ContinuousDepth",
     "Frame",
     "FreeSpectrum",
+    "GeneralisedModel",
+    "Heteroscedastic",
+    "Labels",
+    "LatentPrediction",
     "LatitudeLongitude",
     "Model",
+    "NegativeBinomial",
+    "Poisson",
     "Posterior",
     "Prediction",
     "Process",
     "Projection",
     "Recipe",
+    "Softmax",
+    "StudentT",
     "UnitVectors",
     "equivalent_depth",
     "fit",
+    "fit_likelihood",
     "whiten",
 ]
 

@@ -8,6 +8,8 @@ default, and pulls gradients back the same way.
 import dataclasses
 import functools
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -363,6 +365,14 @@ def _whitening(
                 ) from None
             continue
         return solve_triangular(factor, np.eye(len(gram)), lower=True)
+
+
+@contextmanager
+def quiet_phases() -> Iterator[None]:
+    """Phases may meet on their way; that is survived, and passes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoincidingPhasesWarning)
+        yield
 
 
 class CoincidingPhasesWarning(RuntimeWarning):

@@ -1,10 +1,11 @@
 """Learning: from a standardised table to a process, with nothing to tune.
 
-1. Start: a few scales of the inputs, then a few cuts of the spectrum, are tried on a
-   few thousand rows with a small basis and a dozen steps; the bound chooses.
+1. Start: a few scales of the inputs are tried on a few thousand rows with a small basis
+   and a dozen steps; the bound chooses.
 2. Learn: sphere, kernel, band energies, noise and phases together, by L-BFGS on the
-   exact bound of a sample. The sample grows, each one starting where the last ended.
-   It stops growing where rows kept aside are not predicted better any more.
+   exact bound of a sample. The first round is run with each of a few cuts of the
+   spectrum, and the bound chooses again. The sample grows, each one starting where the
+   last ended. It stops growing where rows kept aside are not predicted better any more.
 3. The caller then solves: one pass over all rows, and energies and noise fitted on it.
 
 L-BFGS runs in rounds. Between two rounds everything there is to know is a `Progress`,
@@ -17,29 +18,25 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
-from zonal.bands import Band, CompleteLevel, band_kernel, numpy_shape
+from zonal.ascent import Ascent
 from zonal.basis import Basis
 from zonal.checkpoints import Progress, Step, load_progress, save_progress
-from zonal.frame import CoincidingPhasesWarning, whiten
+from zonal.frame import quiet_phases, whiten
 from zonal.kernels import ContinuousDepth, Kernel
-from zonal.objective import Process, value_and_gradient
+from zonal.objective import Process
 from zonal.parameters import named
-from zonal.phases import greedy_phases
 from zonal.posterior import Posterior
-from zonal.sources import ArraySource, Chunk, Source
+from zonal.sources import Chunk, Source, source_of
 from zonal.sphere import ARD, Sphere
 from zonal.statistics import collect
-from zonal.unknowns import Unknowns
 
-__all__ = ["LearningStoppedWarning", "Recipe", "enlarged", "learn"]
+__all__ = ["LearningStoppedWarning", "Recipe", "learn"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,17 +133,12 @@ _ROUND = 50
 # A round that gains less than this, in nats a row, is the last on its sample.
 _TOLERANCE = 5e-4
 _HELD_OUT_ROWS = 4_000
-# Small problems, by rows times squared features, are learned in float64.
-_FINE_WORK = 5e8
 _START_SCALES = (0.05, 0.1, 0.2, 0.5)
 _START_LEVELS = (20, 60)
 _START_ROWS = 3_000
 _START_FEATURES = 256
 _START_STEPS = 12
 _CANDIDATE_ROWS = 6_000
-_ENLARGING_ROWS = 20_000
-
-BasisBand = Band | CompleteLevel
 
 
 class LearningStoppedWarning(UserWarning):
@@ -171,15 +163,13 @@ def learn(
     >>> bool(0.05 < np.sqrt(progress.process.noise) < 0.3)
     True
     """
-    return _Learner(source, recipe, callback, checkpoint).run()
+    return Learner(source, recipe, callback, checkpoint).run()
 
 
-class _OutOfTimeError(Exception):
-    """Raised inside the optimiser to leave it."""
-
-
-class _Learner:
+class Learner:
     """One run: its samples, its clock, and where it is."""
+
+    start_noise = 0.2
 
     def __init__(
         self,
@@ -281,6 +271,13 @@ class _Learner:
         width, order = self.sample.x.shape[1], self.recipe.radial_order
         return [ARD(np.full(width, scale), order) for scale in _START_SCALES]
 
+    @property
+    def _kernels(self) -> list[Kernel]:
+        """The kernels to try: one that was given, or several cuts of the spectrum."""
+        if self.recipe.kernel is not None:
+            return [self.recipe.kernel]
+        return [ContinuousDepth(1.0, levels) for levels in _START_LEVELS]
+
     def _start(self) -> Process:
         """The start that a few steps lead furthest from.
 
@@ -288,9 +285,9 @@ class _Learner:
         them are a worse place to go on from than equal ones.
         """
         recipe = self.recipe
-        few = _thinned(self.sample, _START_ROWS, recipe.seed)
+        few = self.sample.thinned(_START_ROWS, recipe.seed)
         features = min(_START_FEATURES, recipe.n_features)
-        best: tuple[float, Sphere, Kernel] | None = None
+        best: tuple[float, Sphere] | None = None
 
         def attempt(sphere: Sphere, kernel: Kernel) -> None:
             nonlocal best
@@ -299,16 +296,20 @@ class _Learner:
             start = self._even(sphere, kernel, features, few)
             _, reached = self._improve(start, few, _START_STEPS, "start", "anchored")
             if best is None or reached > best[0]:
-                best = reached, sphere, kernel
+                best = reached, sphere
 
-        fewest, *more = _START_LEVELS
-        for sphere in self._spheres:
-            attempt(sphere, recipe.kernel or ContinuousDepth(1.0, fewest))
+        spheres, kernels = self._spheres, self._kernels
+        if len(spheres) == 1:
+            best = -np.inf, spheres[0]  # nothing to choose between
+        for sphere in spheres if best is None else []:
+            attempt(sphere, kernels[0])
         assert best is not None, "there is at least one start"
-        for levels in more if recipe.kernel is None else []:
-            attempt(best[1], ContinuousDepth(1.0, levels))
-        candidates = _thinned(self.sample, _CANDIDATE_ROWS, recipe.seed)
-        return self._even(best[1], best[2], recipe.n_features, candidates)
+        return self._full_start(best[1], kernels[0])
+
+    def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
+        recipe = self.recipe
+        candidates = self.sample.thinned(_CANDIDATE_ROWS, recipe.seed)
+        return self._even(sphere, kernel, recipe.n_features, candidates)
 
     def _even(
         self, sphere: Sphere, kernel: Kernel, n_features: int, rows: Chunk
@@ -321,24 +322,34 @@ class _Learner:
         # A band without energy has no slope to follow.
         shares = np.maximum(basis.energies, 1e-3)
         freed = dataclasses.replace(basis, free_energies=shares / shares.sum())
-        return Process(freed, 0.2)
+        return Process(freed, self.start_noise)
 
     def _round(self, progress: Progress) -> Progress:
         """One round of L-BFGS, and the decision what comes next."""
         recipe, sizes = self.recipe, self._sizes
         last = progress.stage == len(sizes) - 1
         steps = min(_ROUND, recipe.most_steps - progress.steps) if last else _ROUND
-        rows = _thinned(
-            self.sample, sizes[progress.stage], recipe.seed + progress.stage
-        )
-        process, bound = self._improve(
-            progress.process,
-            rows,
-            min(steps, recipe.most_steps),
-            f"learn {progress.stage + 1}",
-            # Anchored and free phases take turns.
-            "anchored" if progress.rounds % 2 == 0 else "free",
-        )
+        rows = self.sample.thinned(sizes[progress.stage], recipe.seed + progress.stage)
+        starts = [progress.process]
+        if progress.rounds == 0:
+            # The first round is run with every cut of the spectrum: a dozen steps on
+            # few rows would not tell which is best.
+            sphere = progress.process.basis.sphere
+            starts += [self._full_start(sphere, kernel) for kernel in self._kernels[1:]]
+        process, bound = progress.process, -np.inf
+        for start in starts:
+            if self.stopped:
+                break
+            found, reached = self._improve(
+                start,
+                rows,
+                min(steps, recipe.most_steps),
+                f"learn {progress.stage + 1}",
+                # Anchored and free phases take turns.
+                "anchored" if progress.rounds % 2 == 0 else "free",
+            )
+            if reached > bound:
+                process, bound = found, reached
         score = self._score(process)
         better = score is None or score > progress.score
         gain = bound - progress.bound
@@ -375,7 +386,7 @@ class _Learner:
         if self.held_out is None or self.stopped:
             return None
         with quiet_phases():
-            statistics = collect(whiten(process.basis), _source(self.sample))
+            statistics = collect(whiten(process.basis), source_of(self.sample))
             posterior = Posterior(process, statistics)
             prediction = posterior.predict(self.held_out.x, self.held_out.precision)
         density = prediction.log_density(self.held_out.y)
@@ -390,111 +401,26 @@ class _Learner:
         phases: str,
     ) -> tuple[Process, float]:
         """L-BFGS on the bound of some rows: the best parameters met and their bound."""
-        unknowns = Unknowns(process, phases)
-        source = _source(rows)
-        work = len(rows) * process.basis.n_features**2
-        dtype = np.float64 if work <= _FINE_WORK else np.float32
-        total = len(rows) if rows.weight is None else float(rows.weight.sum())
-        best_value, best_process = -np.inf, process
+        ascent = Ascent(process, [source_of(rows)], phases, self.recipe.tightened)
+        self._climb(ascent, steps, stage, len(rows))
+        return ascent.best, ascent.bound
+
+    def _climb(self, ascent: Ascent, steps: int, stage: str, rows: int) -> None:
+        """Some steps, each told; an interrupt leaves the best so far."""
         number = sum(step.stage == stage for step in self.history)
 
-        def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            nonlocal best_value, best_process
-            candidate = unknowns.process(vector)
-            value, gradients = value_and_gradient(
-                candidate, source, self.recipe.tightened, dtype
-            )
-            if value > best_value:
-                best_value, best_process = value, candidate
-            return -value / total, -unknowns.gradient(vector, gradients) / total
-
-        def after_step(_: np.ndarray) -> None:
+        def after_step() -> bool:
             nonlocal number
             number += 1
-            self._report(stage, number, len(rows), best_value / total)
-            if self.stopped:
-                raise _OutOfTimeError
+            self._report(stage, number, rows, ascent.bound)
+            return self.stopped is not None
 
         try:
-            with quiet_phases():
-                minimize(
-                    objective,
-                    unknowns.start,
-                    jac=True,
-                    method="L-BFGS-B",
-                    callback=after_step,
-                    bounds=unknowns.bounds,
-                    options={"maxiter": steps, "maxcor": 20, "maxfun": 2 * steps + 10},
-                )
-        except _OutOfTimeError:
-            pass  # `stopped` says so
+            ascent.run(steps, after_step)
         except KeyboardInterrupt:
             if stage == "start":
                 raise
             self.stopped = "an interrupt"
-        return best_process, best_value / total
-
-
-def enlarged(process: Process, n_features: int, rows: Chunk, seed: int) -> Process:
-    """The same process with more phases, each where those before explain least."""
-    basis = process.basis
-    dimension = basis.sphere.dimension
-    larger = Basis.build(basis.sphere, basis.kernel, n_features, "banded", seed=seed)
-    candidates = _thinned(rows, _ENLARGING_ROWS, seed).x
-    points = np.unique(basis.sphere.points(candidates)[0], axis=0)
-    bands = []
-    for band in larger.bands:
-        if isinstance(band, Band):
-            old = next((one for one in basis.bands if one.last == band.last), None)
-            known = old.phases if isinstance(old, Band) else np.zeros((0, dimension))
-            extra = min(max(len(band.phases) - len(known), 0), len(points))
-            shape = numpy_shape(band_kernel(band, basis.kernel, dimension))
-            more = greedy_phases(points, extra, shape, given=known)
-            band = dataclasses.replace(band, phases=np.vstack([known, more]))
-        bands.append(band)
-    larger = dataclasses.replace(larger, bands=tuple(bands))
-    return dataclasses.replace(process, basis=_with_energies_of(larger, basis))
-
-
-def _with_energies_of(basis: Basis, other: Basis) -> Basis:
-    """The energies of another basis of the same kernel, moved level by level."""
-    per_share = np.ones(len(basis.bands))
-    for index, band in enumerate(basis.bands):
-        # Within a band of the other basis all levels have the same energy per weight.
-        levels = [
-            (ours, energy / max(share, 1e-300))
-            for ours, energy, share in zip(
-                other.bands, other.energies, other.shares, strict=True
-            )
-            if ours.first <= (np.inf if band.last is None else band.last)
-            and band.first <= (np.inf if ours.last is None else ours.last)
-        ]
-        overlap = [_overlap(band, ours, basis) for ours, _ in levels]
-        rates = [rate for _, rate in levels]
-        if sum(overlap) > 0:
-            per_share[index] = np.average(rates, weights=overlap)
-    energies = np.maximum(basis.shares * per_share, 1e-8)
-    return dataclasses.replace(basis, free_energies=energies)
-
-
-def _overlap(one: BasisBand, other: BasisBand, basis: Basis) -> float:
-    """The kernel's weight in the levels that two bands share."""
-    first = max(one.first, other.first)
-    ends = [band.last for band in (one, other) if band.last is not None]
-    dimension = basis.sphere.dimension
-    below = basis.kernel.level_weights(dimension, first)[:first].sum()
-    if not ends:
-        return float(1.0 - below)
-    weights = basis.kernel.level_weights(dimension, min(ends))
-    return float(weights[first:].sum())
-
-
-@contextmanager
-def quiet_phases() -> Iterator[None]:
-    """Phases may meet on their way; that is survived, and passes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoincidingPhasesWarning)
-        yield
 
 
 def _drawn(source: Source, recipe: Recipe) -> tuple[Chunk, Chunk | None]:
@@ -509,14 +435,3 @@ def _drawn(source: Source, recipe: Recipe) -> tuple[Chunk, Chunk | None]:
     # A handful of rows that happen to be left over would decide by chance.
     enough = recipe.validation_fraction > 0 or len(rest) >= _HELD_OUT_ROWS // 8
     return drawn[sample], drawn[rest] if enough and len(rest) else None
-
-
-def _source(rows: Chunk) -> Source:
-    return ArraySource(rows.x, rows.y, rows.weight, rows.precision)
-
-
-def _thinned(sample: Chunk, rows: int, seed: int) -> Chunk:
-    if rows >= len(sample):
-        return sample
-    generator = np.random.default_rng(seed)
-    return sample[np.sort(generator.choice(len(sample), rows, replace=False))]

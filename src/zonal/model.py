@@ -16,9 +16,10 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.checkpoints import Step
-from zonal.frame import whiten
+from zonal.enlarging import enlarged
+from zonal.frame import quiet_phases, whiten
 from zonal.kernels import equivalent_depth
-from zonal.learning import Recipe, enlarged, learn, quiet_phases
+from zonal.learning import Recipe, learn
 from zonal.objective import Process, evaluate, fit_scales
 from zonal.parameters import named
 from zonal.passes import chunk_results

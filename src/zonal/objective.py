@@ -6,7 +6,9 @@ With scaled statistics S = D G D/σ², m = D h/σ², D = diag √(v e_b), and A 
 
 as in Titsias (2009). The penalty pays for what the features do not capture of a row,
 u = k - |φ|²: the standard one is ½ Σ a u/σ², the tightened one (Titsias 2025)
-½ Σ log(1 + a u/σ²), never larger, with the same posterior.
+½ Σ log(1 + a u/σ²), never larger, with the same posterior. In between is the
+*common* one, ½ n log(1 + mean(a u/σ²)): one factor for the conditional variance of all
+rows, which is what other likelihoods can have (`zonal.inference`).
 
 Depth, free energies, variance and noise enter through D, σ and u alone: `fit_scales`
 optimises them to convergence after one pass, without touching the data again. All of it
@@ -17,7 +19,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -49,6 +51,9 @@ from zonal.statistics import (
 
 __all__ = ["Evaluation", "Process", "evaluate", "fit_scales", "value_and_gradient"]
 
+# Which penalty: the standard one, the tightened one, or the one with a common factor.
+Tightening = bool | Literal["common"]
+
 # Rows of the uncaptured table that the scale fit works with; the bound that is reported
 # is always the exact sum.
 _SUMMARY_ROWS = 4096
@@ -78,7 +83,7 @@ class Evaluation:
     """The bound and its cotangents at one set of parameters.
 
     A ``lift`` above zero says that rounding of the statistics shows in the bound, and
-    by how much its eigenvalues were in doubt.
+    by how much its eigenvalues were in doubt. ``factor`` is that of the common penalty.
     """
 
     value: float
@@ -89,22 +94,23 @@ class Evaluation:
     variance_bar: float
     missing_bar: float
     noise_bar: float
+    factor: float = 1.0
 
 
 def evaluate(
-    statistics: Statistics, process: Process, tightened: bool = True
+    statistics: Statistics, process: Process, tightened: Tightening = True
 ) -> Evaluation:
     """The bound of a process on some data, with all its cotangents."""
     basis, noise = process.basis, float(process.noise)
     scales = feature_scales(basis)
     system = np.outer(scales, scales) * statistics.gram / noise
     moment = scales * statistics.moment / noise
-    factor, lift = factorise(system)
-    solution = cho_solve((factor, True), moment)
-    (invert,) = get_lapack_funcs(("potri",), (factor,))
-    inverse, _ = invert(factor, lower=1)
+    root, lift = factorise(system)
+    solution = cho_solve((root, True), moment)
+    (invert,) = get_lapack_funcs(("potri",), (root,))
+    inverse, _ = invert(root, lower=1)
     inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    log_determinant = 2 * np.sum(np.log(np.diag(factor)))
+    log_determinant = 2 * np.sum(np.log(np.diag(root)))
     n = statistics.rows
     value = -0.5 * (
         n * np.log(2 * np.pi * noise)
@@ -125,8 +131,8 @@ def evaluate(
         + statistics.squares / (2 * noise)
     ) / noise
     table = statistics.uncaptured
-    unexplained, missing = _unexplained(basis, table)
-    penalty, slope = _penalty(table, unexplained, noise, tightened)
+    unexplained, missing = unexplained_of(basis, table)
+    penalty, slope, factor = _penalty(table, unexplained, noise, tightened)
     variance = float(basis.variance)
     energies_bar[list(basis.incomplete)] -= variance * (slope @ table.parts)
     return Evaluation(
@@ -138,6 +144,7 @@ def evaluate(
         variance_bar=variance_bar - float(slope @ unexplained) / variance,
         missing_bar=-variance * float(slope @ table.prior) if missing > 0 else 0.0,
         noise_bar=float(noise_bar + slope @ unexplained / noise),
+        factor=factor,
     )
 
 
@@ -177,7 +184,7 @@ def robust_cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:
                 raise
 
 
-def _unexplained(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:
+def unexplained_of(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:
     """Precision times unexplained variance of each row, and the share in no band."""
     missing = basis.missing_energy
     energies = basis.energies[list(basis.incomplete)]
@@ -186,14 +193,33 @@ def _unexplained(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:
 
 
 def _penalty(
-    table: Uncaptured, unexplained: np.ndarray, noise: float, tightened: bool
-) -> tuple[float, np.ndarray]:
-    """The penalty and its slope in what is unexplained of each row."""
-    slope = 0.5 * table.count.astype(np.float64) / noise
+    table: Uncaptured, unexplained: np.ndarray, noise: float, tightened: Tightening
+) -> tuple[float, np.ndarray, float]:
+    """The penalty, its slope in what is unexplained of each row, the common factor."""
+    slope = _penalty_slope(table, unexplained, noise, tightened, 1.0)
+    standard = 0.5 * table.count.astype(np.float64) @ unexplained / noise
+    if tightened == "common":
+        rows = float(table.count.sum(dtype=np.float64))
+        mean = 2 * standard / max(rows, np.finfo(np.float64).tiny)
+        return 0.5 * rows * float(np.log1p(mean)), slope / (1 + mean), 1 / (1 + mean)
     if tightened:
         penalty = 0.5 * np.sum(table.count * np.log1p(unexplained / noise))
-        return float(penalty), slope / (1 + unexplained / noise)
-    return float(slope @ unexplained), slope
+        return float(penalty), slope, 1.0
+    return float(standard), slope, 1.0
+
+
+def _penalty_slope(
+    table: Uncaptured,
+    unexplained: np.ndarray,
+    noise: float,
+    tightened: Tightening,
+    factor: float,
+) -> np.ndarray:
+    """The slope of the penalty for some rows; a common factor is that of all."""
+    slope = 0.5 * table.count.astype(np.float64) / noise
+    if tightened == "common":
+        return factor * slope
+    return slope / (1 + unexplained / noise) if tightened else slope
 
 
 def scale_gradients(process: Process, result: Evaluation) -> dict[str, np.ndarray]:
@@ -212,7 +238,7 @@ def fit_scales(
     statistics: Statistics,
     process: Process,
     names: Sequence[str] = ("basis.free_energies", "noise"),
-    tightened: bool = True,
+    tightened: Tightening = True,
     max_steps: int | None = None,
 ) -> Process:
     """Optimise parameters that only scale the features, from statistics alone.
@@ -272,7 +298,7 @@ def fit_scales(
 def value_and_gradient(
     process: Process,
     source: Source,
-    tightened: bool = True,
+    tightened: Tightening = True,
     dtype: Any = np.float32,
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The bound on all rows and its exact gradient: two passes, memory of a chunk.
@@ -306,7 +332,7 @@ def pull_back(
     source: Source,
     process: Process,
     result: Evaluation,
-    tightened: bool = True,
+    tightened: Tightening = True,
 ) -> tuple[RowSums, list[np.ndarray]]:
     """The second pass: cotangents of the statistics, pulled back through every row.
 
@@ -330,7 +356,7 @@ def _pull_chunk(
     frame: Frame,
     process: Process,
     result: Evaluation,
-    tightened: bool,
+    tightened: Tightening,
     chunk: Chunk,
 ) -> tuple[RowSums, list[np.ndarray]]:
     basis, noise, dtype = process.basis, float(process.noise), frame.dtype
@@ -338,8 +364,8 @@ def _pull_chunk(
     radial = radial.astype(np.float64)
     weight, precision = row_weights(chunk)
     table = uncaptured_of(basis, unit, radial, weight, precision)
-    unexplained, _ = _unexplained(basis, table)
-    _, slope = _penalty(table, unexplained, noise, tightened)
+    unexplained, _ = unexplained_of(basis, table)
+    slope = _penalty_slope(table, unexplained, noise, tightened, result.factor)
     first = weight * precision * radial
     target = first * np.asarray(chunk.y, np.float64)
     moment_bar = result.moment_bar.astype(dtype)

@@ -141,6 +141,10 @@ class Scaling:
             knots=None,
         )
 
+    def of_inputs_only(self) -> "Scaling":
+        """The same for the inputs, with the target taken as it is."""
+        return dataclasses.replace(self, target_centre=0.0, target_width=1.0)
+
     @property
     def n_inputs(self) -> int:
         return len(self.centre)

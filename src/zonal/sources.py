@@ -8,6 +8,7 @@ through this one door; files and clusters are further sources of the same kind.
 import abc
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -19,27 +20,34 @@ CHUNK_ROWS = 4096
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some rows: inputs, targets, how often each counts, how precise each is.
+    """Some rows: inputs, targets, and what else is known of each.
 
     ``weight`` repeats a row: weight 2 is the row twice. ``precision`` is what is known
-    of its noise: precision 4 means half the standard deviation. None stands for ones.
+    of its noise: precision 4 means half the standard deviation. ``exposure`` is what a
+    row's rate is multiplied by where the target counts. None stands for ones.
     """
 
     x: Float[np.ndarray, "rows inputs"]
     y: Float[np.ndarray, " rows"]
     weight: Float[np.ndarray, " rows"] | None = None
     precision: Float[np.ndarray, " rows"] | None = None
+    exposure: Float[np.ndarray, " rows"] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Chunk":
-        return Chunk(
-            self.x[rows],
-            self.y[rows],
-            None if self.weight is None else self.weight[rows],
-            None if self.precision is None else self.precision[rows],
-        )
+        columns: list[Any] = [
+            getattr(self, field.name) for field in dataclasses.fields(self)
+        ]
+        return Chunk(*(None if part is None else part[rows] for part in columns))
+
+    def thinned(self, rows: int, seed: int) -> "Chunk":
+        """At most so many of the rows, drawn evenly, in their order."""
+        if rows >= len(self):
+            return self
+        generator = np.random.default_rng(seed)
+        return self[np.sort(generator.choice(len(self), rows, replace=False))]
 
 
 class Source(abc.ABC):
@@ -98,6 +106,7 @@ def joined(chunks: list[Chunk]) -> Chunk:
         np.concatenate([chunk.y for chunk in chunks]),
         column("weight"),
         column("precision"),
+        column("exposure"),
     )
 
 
@@ -108,8 +117,9 @@ class ArraySource(Source):
     ----------
     x, y
         Inputs, one row each, and their targets.
-    weight, precision
-        How often each row counts, and how precise its target is; ones by default.
+    weight, precision, exposure
+        How often each row counts, how precise its target is, and what its rate is
+        multiplied by; ones by default.
 
     Examples
     --------
@@ -118,7 +128,7 @@ class ArraySource(Source):
     [2, 2, 1]
     """
 
-    def __init__(self, x, y, weight=None, precision=None):
+    def __init__(self, x, y, weight=None, precision=None, exposure=None):
         x, y = np.asarray(x), np.asarray(y)
         if x.ndim != 2 or y.ndim != 1 or len(x) != len(y):
             raise ValueError(
@@ -131,6 +141,7 @@ class ArraySource(Source):
             _floating(y, "y"),
             _positive(weight, "weight", len(x)),
             _positive(precision, "precision", len(x)),
+            _positive(exposure, "exposure", len(x)),
         )
         _check_finite(self._all)
 
@@ -147,11 +158,12 @@ class ArraySource(Source):
             yield self._all[start : start + size]
 
     def sample(self, count: int, seed: int = 0) -> Chunk:
-        if count >= len(self._all):
-            return self._all
-        generator = np.random.default_rng(seed)
-        rows = generator.choice(len(self._all), count, replace=False)
-        return self._all[np.sort(rows)]
+        return self._all.thinned(count, seed)
+
+
+def source_of(rows: Chunk) -> ArraySource:
+    """Rows that were drawn, to be read again and again."""
+    return ArraySource(rows.x, rows.y, rows.weight, rows.precision, rows.exposure)
 
 
 def _floating(values: np.ndarray, name: str) -> np.ndarray:
@@ -175,9 +187,9 @@ def _positive(values, name: str, count: int) -> np.ndarray | None:
         raise ValueError(
             f"{name} must be finite and 0 or more; row {bad[0]} has {values[bad[0]]}"
         )
-    if name == "precision" and np.any(values == 0):
+    if name != "weight" and np.any(values == 0):
         row = int(np.argmin(values))
-        raise ValueError(f"precision must be positive; row {row} has 0: remove the row")
+        raise ValueError(f"{name} must be positive; row {row} has 0: remove the row")
     if not np.any(values > 0):
         raise ValueError(f"every {name} is zero: no row is left to learn from")
     return values

@@ -29,7 +29,7 @@ __all__ = ["Statistics", "Uncaptured", "collect"]
 
 
 # Rows that the uncaptured parts are kept of, and how many stand for them beyond.
-_MOST_ROWS = 1_000_000
+_MOST_ROWS = 500_000
 _SKETCH_ROWS = 100_000
 
 
@@ -39,8 +39,8 @@ class Uncaptured:
 
     ``parts`` holds a ρ² (1 - |φ_b|²), ``prior`` a ρ²: all that a penalty asks of a row.
     ``count`` is how often a row counts: 1, its weight, or -1 where it was taken out.
-    Beyond a million rows a table is kept as averages of neighbours (see `summary`), and
-    ``exact`` says so; the bound is then a close approximation, all else remains exact.
+    Beyond half a million rows a table is kept as averages of neighbours (`summary`),
+    and ``exact`` says so; the bound is then a close approximation, all else exact.
     """
 
     parts: Float[np.ndarray, "rows bands"]
@@ -166,37 +166,69 @@ def _missing(uncaptured: Uncaptured) -> np.ndarray:
 
 def collect(frame: Frame, source: Source) -> Statistics:
     """One pass over the data."""
-    total = Statistics.zero(frame.basis)
-    gram, moment, uncaptured = total.gram, total.moment, total.uncaptured
-    squares = rows = log_precision = 0.0
-    tables, waiting = [], 0
+    total = RunningSum(frame.basis)
     for part in chunk_results(functools.partial(chunk_statistics, frame), source):
-        gram += part.gram
-        moment += part.moment
-        squares += part.squares
-        rows += part.rows
-        log_precision += part.log_precision
-        tables.append(part.uncaptured)
-        waiting += len(part.uncaptured)
-        if waiting > _MOST_ROWS:
-            uncaptured, tables, waiting = uncaptured.joined(tables), [], 0
-    return Statistics(
-        gram, moment, squares, rows, log_precision, uncaptured.joined(tables)
-    )
+        total.add(part)
+    return total.result()
+
+
+class RunningSum:
+    """Statistics being summed in place; rows' tables are joined now and then."""
+
+    def __init__(self, basis: Basis):
+        self._total = Statistics.zero(basis)
+        self._tables: list[Uncaptured] = []
+        self._waiting = 0
+
+    def add(self, part: Statistics) -> None:
+        total = self._total
+        np.add(total.gram, part.gram, out=total.gram)
+        np.add(total.moment, part.moment, out=total.moment)
+        self._total = dataclasses.replace(
+            total,
+            squares=total.squares + part.squares,
+            rows=total.rows + part.rows,
+            log_precision=total.log_precision + part.log_precision,
+        )
+        self._tables.append(part.uncaptured)
+        self._waiting += len(part.uncaptured)
+        if self._waiting > _MOST_ROWS:
+            self._join()
+
+    def _join(self) -> None:
+        table = self._total.uncaptured.joined(self._tables)
+        self._total = dataclasses.replace(self._total, uncaptured=table)
+        self._tables, self._waiting = [], 0
+
+    def result(self) -> Statistics:
+        self._join()
+        return self._total
 
 
 def chunk_statistics(frame: Frame, chunk: Chunk) -> Statistics:
     """The statistics of a few rows at once; products in the frame's precision."""
     unit, radial = frame.unit_features(chunk.x)
-    radial = radial.astype(np.float64)
     weight, precision = row_weights(chunk)
-    table = uncaptured_of(frame.basis, unit, radial, weight, precision)
-    y = np.asarray(chunk.y, np.float64)
-    target = (weight * precision * radial * y).astype(frame.dtype)
+    return row_statistics(frame.basis, unit, radial, chunk.y, weight, precision)
+
+
+def row_statistics(
+    basis: Basis,
+    unit: Float[np.ndarray, "rows features"],
+    radial: Float[np.ndarray, " rows"],
+    y: Float[np.ndarray, " rows"],
+    weight: Float[np.ndarray, " rows"],
+    precision: Float[np.ndarray, " rows"],
+) -> Statistics:
+    """The statistics of rows whose features are known."""
+    radial = radial.astype(np.float64)
+    table = uncaptured_of(basis, unit, radial, weight, precision)
+    y = np.asarray(y, np.float64)
+    target = (weight * precision * radial * y).astype(unit.dtype)
     root = radial * np.sqrt(weight * precision)
     moment = target @ unit
     if not np.all(root == 1.0):
-        unit *= root.astype(frame.dtype)[:, None]
+        unit = unit * root.astype(unit.dtype)[:, None]
     return Statistics(
         unit.T @ unit,
         moment.astype(np.float64),

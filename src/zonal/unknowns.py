@@ -7,7 +7,7 @@ finds scales sooner, free phases fit more closely in the end; taking turns does 
 (Where a sphere does not say which row a phase is the image of, all phases are free.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -47,11 +47,16 @@ class Unknowns:
     0.3
     """
 
-    def __init__(self, process: Process, phases: str = "anchored"):
+    def __init__(
+        self,
+        process: Process,
+        phases: str = "anchored",
+        fixed: Sequence[str] = (),
+    ):
         if phases not in ("anchored", "free", "fixed"):
             raise ValueError(f"phases are anchored, free or fixed, not {phases!r}")
         self._process = process
-        names = [name for name in named(process) if name not in _FIXED]
+        names = [name for name in named(process) if name not in (*_FIXED, *fixed)]
         moving = [name for name in names if name.endswith(".phases")]
         self._anchors = _anchors(process, moving) if phases == "anchored" else {}
         left_alone = set(moving) if phases == "fixed" else set(self._anchors)

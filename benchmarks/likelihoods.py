@@ -1,0 +1,339 @@
+"""Classes, counts, outliers and changing noise, beside LightGBM and linear models.
+
+    python benchmarks/likelihoods.py susy
+    python benchmarks/likelihoods.py scale [--rows 5000000]
+    python benchmarks/likelihoods.py covtype
+    python benchmarks/likelihoods.py flights
+    python benchmarks/likelihoods.py counts
+    python benchmarks/likelihoods.py robust
+    python benchmarks/likelihoods.py noise
+    python benchmarks/likelihoods.py convergence [--plot FILE]
+
+``susy``: 10,000 rows to learn from, 10,000 to judge by; LightGBM's learning rate and
+leaves are chosen, and its rounds stopped, on a fifth of the training rows.
+``scale``: seeded rows of a known chance, the last tenth to judge by; the best AUC that
+anyone could have is that of the chance itself.
+``covtype``: seven classes, a fifth by row hash to judge by. ``flights``: delay of more
+than 15 minutes, a tenth by row hash.
+``counts``: bike hire, counts from the set's centred log counts.
+``robust``: normal rows with 5 % gross outliers, against a fit to the clean ones.
+``noise``: normal rows whose noise varies, heteroscedastic against one noise.
+``convergence``: passes until the bound changes by less than a millionth of itself, from
+nothing, on SUSY and a tenth of covtype.
+
+Peers: ``pip install "zonal[bench]"``. See tables.py for the data.
+"""
+
+# pyright: reportMissingImports=false
+
+import argparse
+import datetime
+import os
+import time
+import warnings
+
+import numpy as np
+from engine import row_hash
+from scipy.special import expit
+from sklearn.metrics import log_loss, roc_auc_score
+from tables import data_folder
+
+from zonal import (
+    ArraySource,
+    Heteroscedastic,
+    Labels,
+    NegativeBinomial,
+    Poisson,
+    Recipe,
+    StudentT,
+    fit,
+    fit_likelihood,
+    whiten,
+)
+from zonal.inference import infer
+from zonal.statistics import collect
+
+
+def calibration_error(chance: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
+    """Expected calibration error: how far stated confidence is from being right."""
+    place = np.minimum((chance * bins).astype(int), bins - 1)
+    gaps = [
+        abs(np.sum(chance[place == one]) - np.sum(correct[place == one]))
+        for one in range(bins)
+    ]
+    return float(np.sum(gaps) / len(chance))
+
+
+def told(name: str, chance: np.ndarray, y: np.ndarray, seconds: float) -> None:
+    """One line of scores; ``chance`` has a column for each class."""
+    guess = chance.argmax(axis=1)
+    loss = log_loss(y, chance, labels=np.arange(chance.shape[1]))
+    line = f"  {name:24}accuracy {np.mean(guess == y):.4f}  log loss {loss:.4f}"
+    if chance.shape[1] == 2:
+        error = calibration_error(chance[:, 1], y == 1)
+        line += f"  AUC {roc_auc_score(y, chance[:, 1]):.4f}"
+    else:
+        error = calibration_error(chance.max(axis=1), guess == y)
+    print(f"{line}  ECE {error:.4f}  {seconds:.1f} s", flush=True)
+
+
+def table(folder: str | None, name: str) -> dict[str, np.ndarray]:
+    import pyarrow.parquet as pq
+
+    read = pq.read_table(data_folder(folder) / f"{name}.parquet")
+    return {one: read[one].to_numpy() for one in read.column_names}
+
+
+def columns(parts: dict[str, np.ndarray], *others: str) -> np.ndarray:
+    kept = [values for name, values in parts.items() if name not in others]
+    return np.column_stack(kept).astype(np.float64)
+
+
+def zonal_chances(x, y, x_test, features: int = 512, **choices):
+    """Chances of classes at the test rows, and the seconds that fitting took."""
+    labels = Labels.of(y)
+    recipe = Recipe(n_features=features, **choices)
+    begin = time.perf_counter()
+    source = ArraySource(x, labels.codes(y))
+    model = fit_likelihood(source, labels.likelihood(), recipe)
+    seconds = time.perf_counter() - begin
+    return model.predict(x_test).probabilities(), seconds, model
+
+
+def lightgbm_chances(x, y, x_test, tuned: bool = True, seed: int = 0):
+    import lightgbm
+
+    begin = time.perf_counter()
+    aside = np.random.default_rng(seed).random(len(y)) < 0.2
+    best, best_loss = None, np.inf
+    tries = [(0.05, 15), (0.05, 31), (0.03, 63)] if tuned else [(0.1, 127)]
+    for rate, leaves in tries:
+        model = lightgbm.LGBMClassifier(
+            n_estimators=3000, learning_rate=rate, num_leaves=leaves, verbose=-1
+        )
+        model.fit(
+            x[~aside],
+            y[~aside],
+            eval_set=[(x[aside], y[aside])],
+            callbacks=[lightgbm.early_stopping(50, verbose=False)],
+        )
+        loss = log_loss(y[aside], model.predict_proba(x[aside]))
+        if loss < best_loss:
+            best, best_loss = model, loss
+    assert best is not None
+    seconds = time.perf_counter() - begin
+    return np.asarray(best.predict_proba(x_test)), seconds
+
+
+def logistic_chances(x, y, x_test):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    begin = time.perf_counter()
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    model.fit(x, y)
+    return model.predict_proba(x_test), time.perf_counter() - begin
+
+
+def susy(data: str | None, **_) -> None:
+    parts = table(data, "susy_21k")
+    x, y = columns(parts, "signal", "part"), parts["signal"].astype(int)
+    train, test = parts["part"] == "train", parts["part"] == "test"
+    rows = x[train], y[train], x[test]
+    chance, seconds, model = zonal_chances(*rows)
+    told("zonal", chance, y[test], seconds)
+    print(f"    learned depth {model.depth}")
+    told("LightGBM, tuned", *_judged(lightgbm_chances(*rows), y[test]))
+    told("logistic regression", *_judged(logistic_chances(*rows), y[test]))
+
+
+def _judged(found: tuple[np.ndarray, float], y: np.ndarray):
+    return found[0], y, found[1]
+
+
+def generated(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eight columns, two classes, and the chance of the second."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(rows, 8)).astype(np.float32)
+    f = 1.5 * np.sin(x[:, 0] + x[:, 1]) + x[:, 2] * x[:, 3]
+    f += 0.8 * np.cos(1.5 * x[:, 4]) - 0.5 * x[:, 5] ** 2 * np.sign(x[:, 6])
+    chance = expit(f)
+    return x, (generator.random(rows) < chance).astype(np.float64), chance
+
+
+def scale(rows: int, **_) -> None:
+    x, y, chance = generated(rows, seed=0)
+    train, test = slice(None, -rows // 10), slice(-rows // 10, None)
+    found, seconds, model = zonal_chances(x[train], y[train], x[test])
+    best = roc_auc_score(y[test], chance[test])
+    auc = roc_auc_score(y[test], found[:, 1])
+    basis = model.inferred.processes[0].basis
+    source = ArraySource(x[train], y[train])
+    begin = time.perf_counter()
+    collect(whiten(basis), source)
+    one_pass = time.perf_counter() - begin
+    passes = sum(step.stage == "infer" for step in model.history)
+    print(f"  {len(y[train]):,} rows, {basis.n_features} features, {passes} passes")
+    print(f"  {seconds:.0f} s = {seconds / one_pass:.1f} x one statistics pass")
+    print(f"  AUC {auc:.4f}, best possible {best:.4f}, apart {best - auc:.4f}")
+
+
+def covtype(data: str | None, features: int, **_) -> None:
+    parts = table(data, "covtype")
+    x, y = columns(parts, "Cover_Type"), parts["Cover_Type"].astype(int)
+    codes = Labels.of(y).codes(y).astype(int)
+    test = row_hash(x) % np.uint64(5) == 0
+    rows = x[~test], codes[~test], x[test]
+    chance, seconds, model = zonal_chances(*rows, features=features)
+    told(f"zonal, {features} features", chance, codes[test], seconds)
+    print(f"    learned depth {model.depth}")
+    told("LightGBM", *_judged(lightgbm_chances(*rows, tuned=False), codes[test]))
+
+
+def flights(data: str | None, features: int, **_) -> None:
+    parts = table(data, "flights_3m")
+    x, y = columns(parts, "delay"), (parts["delay"] > 15).astype(int)
+    test = row_hash(x) % np.uint64(10) == 0
+    rows = x[~test], y[~test], x[test]
+    chance, seconds, model = zonal_chances(*rows, features=features)
+    told(f"zonal, {features} features", chance, y[test], seconds)
+    print(f"    learned depth {model.depth}")
+    told("LightGBM", *_judged(lightgbm_chances(*rows, tuned=False), y[test]))
+
+
+def counts(data: str | None, **_) -> None:
+    parts = table(data, "bike")
+    every = np.round(np.exp(parts["y"] - parts["y"].min()))
+    test = parts["test_0"].astype(bool)
+    x = columns({name: one for name, one in parts.items() if name.startswith("x")})
+    y, y_test = every[~test], every[test]
+    for likelihood in (Poisson(), NegativeBinomial()):
+        begin = time.perf_counter()
+        model = fit_likelihood(ArraySource(x[~test], y), likelihood)
+        seconds = time.perf_counter() - begin
+        prediction = model.predict(x[test])
+        density = float(np.mean(prediction.log_density(y_test)))
+        low, high = prediction.quantiles(np.array([0.05, 0.95])).T
+        inside = np.mean((low <= y_test) & (y_test <= high))
+        error = np.sqrt(np.mean((prediction.mean - y_test) ** 2))
+        print(
+            f"  {type(likelihood).__name__:20}log probability {density:.4f}  RMSE "
+            f"{error:.2f}  in 90 % {inside:.3f}  {seconds:.0f} s  {model.likelihood}",
+            flush=True,
+        )
+
+
+def normal_rows(rows: int, seed: int):
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(rows, 4))
+    f = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] * x[:, 2]
+    return x, f, generator
+
+
+def robust(**_) -> None:
+    x, f, generator = normal_rows(5000, 0)
+    clean = f + 0.2 * generator.normal(size=len(x))
+    wild = generator.random(len(x)) < 0.05
+    y = np.where(wild, clean + 10 * generator.normal(size=len(x)), clean)
+    x_test, f_test, _ = normal_rows(5000, 1)
+    for name, model in (
+        ("normal noise, clean", fit(ArraySource(x, clean))),
+        ("normal noise, 5 % outliers", fit(ArraySource(x, y))),
+        ("Student-t, 5 % outliers", fit_likelihood(ArraySource(x, y), StudentT())),
+    ):
+        error = np.sqrt(np.mean((model.predict(x_test).mean - f_test) ** 2))
+        print(f"  {name:30}RMSE to the truth {error:.4f}", flush=True)
+        noisy = np.sqrt(error**2 + 0.2**2)
+        print(f"  {'':30}RMSE to clean targets {noisy:.4f}", flush=True)
+
+
+def noise(**_) -> None:
+    def rows(seed):
+        x, f, generator = normal_rows(5000, seed)
+        deviation = 0.2 * np.exp(0.8 * x[:, 3])
+        return x, f + deviation * generator.normal(size=len(x))
+
+    x, y = rows(0)
+    x_test, y_test = rows(1)
+    for name, model in (
+        ("one noise", fit(ArraySource(x, y))),
+        ("heteroscedastic", fit_likelihood(ArraySource(x, y), Heteroscedastic())),
+    ):
+        nll = -float(np.mean(model.predict(x_test).log_density(y_test)))
+        print(f"  {name:20}NLL {nll:.4f}", flush=True)
+
+
+def convergence(data: str | None, plot: str | None, features: int, **_) -> None:
+    parts = table(data, "susy_21k")
+    train = parts["part"] == "train"
+    x, y = columns(parts, "signal", "part")[train], parts["signal"][train]
+    curves = {"SUSY": curve(x, y, features)}
+    parts = table(data, "covtype")
+    x, y = columns(parts, "Cover_Type"), parts["Cover_Type"]
+    some = row_hash(x) % np.uint64(10) == 0
+    curves["covtype, a tenth"] = curve(x[some], y[some], features)
+    for name, (bounds, seconds) in curves.items():
+        gaps = np.abs(np.diff(bounds)) / np.abs(bounds[1:])
+        print(f"  {name}: {len(bounds)} passes, {seconds[-1]:.1f} s")
+        print("    relative changes " + ", ".join(f"{gap:.0e}" for gap in gaps))
+    if plot is not None:
+        drawn(curves, plot)
+
+
+def curve(x: np.ndarray, y: np.ndarray, features: int):
+    """Bound per row and seconds at each pass, from nothing, at learned parameters."""
+    labels = Labels.of(y)
+    codes = labels.codes(y)
+    recipe = Recipe(n_features=features, most_steps=30, most_rows=6000)
+    model = fit_likelihood(ArraySource(x, codes), labels.likelihood(), recipe)
+    seconds = []
+    begin = time.perf_counter()
+    state = infer(
+        model.inferred.processes,
+        ArraySource(model.scaling.inputs(x), codes),
+        model.likelihood,
+        model.inferred.offsets,
+        callback=lambda *_: seconds.append(time.perf_counter() - begin),
+    )
+    return np.array(state.bounds) / len(y), np.array(seconds)
+
+
+def drawn(curves, path: str) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), sharey=True)
+    for name, (bounds, seconds) in curves.items():
+        gap = np.maximum(bounds[-1] - bounds, 1e-9)
+        left.semilogy(np.arange(1, len(gap) + 1), gap, "o-", label=name)
+        right.semilogy(seconds, gap, "o-", label=name)
+    left.set_xlabel("passes")
+    left.set_ylabel("nats a row below the end")
+    right.set_xlabel("seconds")
+    left.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+PARTS = {
+    part.__name__: part
+    for part in (susy, scale, covtype, flights, counts, robust, noise, convergence)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=[*PARTS])
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--features", type=int, default=512)
+    parser.add_argument("--plot")
+    parser.add_argument("--data")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print(f"{options.what}: {os.cpu_count()} cores, {datetime.date.today()}")
+    choices = vars(options)
+    PARTS[choices.pop("what")](**choices)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Ascent: L-BFGS on the exact bound of some rows."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.optimize import minimize
+
+from zonal.frame import quiet_phases
+from zonal.objective import Process, Tightening, value_and_gradient
+from zonal.sources import Source
+from zonal.unknowns import Unknowns
+
+__all__ = ["Ascent"]
+
+# Small problems, by rows times squared features, are learned in float64.
+_FINE_WORK = 5e8
+
+
+class Ascent:
+    """The bound of a process on some rows, being raised.
+
+    Several sources are several functions of the same prior: their bounds add up.
+    ``best`` is the best process met and ``bound`` its bound per row; both hold whenever
+    a run ends, also by an interrupt.
+
+    Parameters
+    ----------
+    process
+        Where to start.
+    sources
+        The rows, for each function.
+    phases
+        How phases move: ``"anchored"``, ``"free"`` or ``"fixed"`` (`zonal.unknowns`).
+    fixed
+        Names of parameters that keep their values.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        sources: Sequence[Source],
+        phases: str = "anchored",
+        tightened: Tightening = True,
+        fixed: Sequence[str] = (),
+    ):
+        self.best, self.bound = process, -np.inf
+        self._unknowns = Unknowns(process, phases, fixed)
+        self._sources = sources
+        self._tightened = tightened
+        rows = sources[0].n_rows or 0
+        work = rows * process.basis.n_features**2
+        self._dtype = np.float64 if work <= _FINE_WORK else np.float32
+        self._total = sum(
+            float(len(chunk) if chunk.weight is None else chunk.weight.sum())
+            for chunk in sources[0].chunks()
+        )
+
+    def run(self, steps: int, after_step: Callable[[], bool]) -> None:
+        """Go up for some steps; ``after_step`` is asked whether to stop."""
+
+        def told(intermediate_result) -> None:
+            if after_step():
+                raise StopIteration
+
+        with quiet_phases():
+            minimize(
+                self._objective,
+                self._unknowns.start,
+                jac=True,
+                method="L-BFGS-B",
+                callback=told,
+                bounds=self._unknowns.bounds,
+                options={"maxiter": steps, "maxcor": 20, "maxfun": 2 * steps + 10},
+            )
+
+    def _objective(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        candidate = self._unknowns.process(vector)
+        bound, slope = 0.0, np.zeros_like(vector)
+        for source in self._sources:
+            value, gradients = value_and_gradient(
+                candidate, source, self._tightened, self._dtype
+            )
+            bound += value / self._total
+            slope += self._unknowns.gradient(vector, gradients) / self._total
+        if bound > self.bound:
+            self.best, self.bound = candidate, bound
+        return -bound, -slope

@@ -1,0 +1,350 @@
+"""Models for any likelihood: classes, counts, heavy tails, changing noise.
+
+`fit_likelihood` standardises, learns on a sample with `zonal.site_learning`, and infers
+on all rows with `zonal.inference`, refitting energies between passes for nothing.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from zonal.checkpoints import Step
+from zonal.enlarging import enlarged
+from zonal.frame import quiet_phases, whiten
+from zonal.inference import Inferred, infer, marginals, scaled_up
+from zonal.kernels import equivalent_depth
+from zonal.learning import Recipe
+from zonal.likelihoods import (
+    ClassLikelihood,
+    CountLikelihood,
+    Likelihood,
+    RealLikelihood,
+)
+from zonal.objective import Process, fit_scales
+from zonal.passes import chunk_results
+from zonal.scaling import ScaledSource, Scaling
+from zonal.site_learning import SiteLearner
+from zonal.sources import ArraySource, Chunk, Source
+from zonal.statistics import row_weights
+
+__all__ = ["GeneralisedModel", "LatentPrediction", "fit_likelihood"]
+
+# Passes are made in float64 where that costs a few seconds at most: rows times squared
+# features up to this.
+_AFFORDABLE = 1e10
+# Rounds of passes, with energies and own parameters refitted after each, and how
+# closely a round and the last one end.
+_ROUNDS = 3
+_ROUND_PASSES = 6
+_ROUND_TOLERANCE = 1e-4
+_TOLERANCE = 1e-6
+_MOST_PASSES = 15
+# Rows that own parameters of a likelihood are fitted to.
+_OWN_ROWS = 10_000
+# With several functions the sample is smaller, but not below this.
+_LEAST_SAMPLE = 6_000
+
+
+def fit_likelihood(
+    source: Source,
+    likelihood: Likelihood,
+    recipe: Recipe | None = None,
+    callback: Callable[[Step], Any] | None = None,
+) -> "GeneralisedModel":
+    """Learn a Gaussian process with any likelihood from a table.
+
+    Parameters
+    ----------
+    source
+        The rows; targets are codes of classes (`zonal.Labels`), counts or numbers.
+    likelihood
+        How a target follows from functions; its own parameters are learned.
+    recipe
+        What differs from the defaults.
+    callback
+        Called with a `Step` after every step and every pass.
+
+    Examples
+    --------
+    >>> from zonal import Bernoulli
+    >>> generator = np.random.default_rng(0)
+    >>> x = generator.normal(size=(300, 2))
+    >>> y = x[:, 0] + 0.3 * generator.normal(size=300) > 0
+    >>> recipe = Recipe(n_features=30, most_steps=15)
+    >>> model = fit_likelihood(ArraySource(x, y), Bernoulli(), recipe)
+    >>> sure = model.predict(np.array([[-2.0, 0.0], [2.0, 0.0]])).probabilities()[:, 1]
+    >>> bool(sure[0] < 0.1 and sure[1] > 0.9)
+    True
+    """
+    recipe = Recipe() if recipe is None else recipe
+    begin = time.monotonic()
+    offsets = likelihood.offsets(_moments(source, likelihood))
+    scaling = _scaling(source, likelihood, recipe)
+    rows = ScaledSource(source, scaling)
+    if recipe.most_rows is None:
+        few = max(_LEAST_SAMPLE, recipe.sample_rows // likelihood.n_latents)
+        recipe = dataclasses.replace(recipe, most_rows=few)
+    if not scaling.target_varies:
+        recipe = dataclasses.replace(recipe, most_steps=0)
+    learner = SiteLearner(rows, recipe, likelihood, offsets, callback)
+    progress = learner.run()
+    process = progress.process
+    features = recipe.solve_features
+    if features is not None and features > process.basis.n_features:
+        process = enlarged(process, features, learner.sample, recipe.seed)
+    history = list(progress.history)
+
+    def told(bound: float) -> None:
+        passes = sum(step.stage == "infer" for step in history) + 1
+        count = rows.n_rows or 0
+        rate, seconds = bound / max(count, 1), time.monotonic() - begin
+        history.append(Step("infer", passes, count, rate, seconds))
+        if callback is not None:
+            callback(history[-1])
+
+    with quiet_phases():
+        state = _solved(process, rows, learner, told)
+    return GeneralisedModel(scaling, state, tuple(history))
+
+
+def _moments(source: Source, likelihood: Likelihood) -> np.ndarray:
+    """Check every target, and sum up where to start from."""
+    total, first = None, 0
+    for chunk in source.chunks():
+        y = np.asarray(chunk.y, np.float64)
+        likelihood.check(y, first)
+        part = likelihood.moments(y, row_weights(chunk)[0], chunk.exposure)
+        total = part if total is None else total + part
+        first += len(chunk)
+    assert total is not None, "a source has at least one chunk"
+    if isinstance(likelihood, ClassLikelihood) and np.sum(total > 0) < 2:
+        raise ValueError(
+            "every row has the same class; there is nothing to tell apart: "
+            "give rows of at least two classes"
+        )
+    return total
+
+
+def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
+    if recipe.linear_mean and not likelihood.real:
+        raise ValueError(
+            "linear_mean is for targets that are real numbers; leave it out for "
+            f"{type(likelihood).__name__}"
+        )
+    if recipe.sphere is not None:
+        scaling = Scaling.learn(source).of_target_only()
+    else:
+        scaling = Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
+    return scaling if likelihood.real else scaling.of_inputs_only()
+
+
+def _solved(
+    process: Process,
+    rows: Source,
+    learner: SiteLearner,
+    told: Callable[[float], None],
+) -> Inferred:
+    """Passes over all rows; energies and own parameters are refitted in between.
+
+    They start from the sample's sites, scaled up: most of the way is behind them.
+    """
+    sample = learner.sample
+    few = learner.inferred(process, sample, None, learner.likelihood)
+    count = rows.n_rows
+    work = (np.inf if count is None else count) * process.basis.n_features**2
+    dtype = np.float64 if work <= _AFFORDABLE else np.float32
+    factor = 1.0 if count is None else max(count / len(sample), 1.0)
+    start = tuple(scaled_up(sums, factor) for sums in few.statistics)
+    penalty = "common" if learner.recipe.tightened else False
+    inferred = functools.partial(
+        infer,
+        source=rows,
+        offsets=learner.offsets,
+        tightened=learner.recipe.tightened,
+        dtype=dtype,
+        callback=lambda _, bound: told(bound),
+    )
+    state = inferred(
+        few.processes,
+        likelihood=few.likelihood,
+        start=start,
+        tolerance=_ROUND_TOLERANCE,
+        most_passes=_ROUND_PASSES,
+    )
+    for _ in range(_ROUNDS):
+        moved = inferred(
+            tuple(
+                fit_scales(sums, one, ("basis.free_energies",), penalty)
+                for sums, one in zip(state.statistics, state.processes, strict=True)
+            ),
+            likelihood=_own_refitted(state, sample),
+            start=state.statistics,
+            tolerance=_ROUND_TOLERANCE,
+            most_passes=_ROUND_PASSES,
+        )
+        gained = moved.bound - state.bound
+        if gained > 0:
+            state = moved
+        if gained <= _ROUND_TOLERANCE * (1 + abs(state.bound)):
+            break
+    return inferred(
+        state.processes,
+        likelihood=state.likelihood,
+        start=state.statistics,
+        tolerance=_TOLERANCE,
+        most_passes=_MOST_PASSES,
+    )
+
+
+def _own_refitted(state: Inferred, sample: Chunk) -> Likelihood:
+    """The likelihood with its own parameters fitted to some of the sample."""
+    few = sample.thinned(_OWN_ROWS, 0)
+    frame = whiten(state.processes[0].basis)
+    mean, variance = marginals(state.posteriors, state.offsets, frame)(few)
+    return state.likelihood.refitted(
+        np.asarray(few.y, np.float64), row_weights(few)[0], mean, variance, few.exposure
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LatentPrediction:
+    """What is known at some rows: the functions' marginals, and targets through them.
+
+    ``mean_f`` and ``variance_f`` are those of the functions, one column each, in the
+    scale that the likelihood has them. Everything else is of a new target, in the
+    units of the table.
+    """
+
+    likelihood: Likelihood
+    mean_f: Float[np.ndarray, "rows latents"]
+    variance_f: Float[np.ndarray, "rows latents"]
+    centre: Float[np.ndarray, " rows"]
+    width: float = 1.0
+    exposure: Float[np.ndarray, " rows"] | None = None
+
+    def probabilities(self) -> Float[np.ndarray, "rows classes"]:
+        """Probability of each class."""
+        likelihood = self._kind(ClassLikelihood, "probabilities of classes")
+        return likelihood.probabilities(self.mean_f, self.variance_f)
+
+    @functools.cached_property
+    def _spread(self) -> tuple[np.ndarray, np.ndarray]:
+        kinds = (RealLikelihood, CountLikelihood)
+        likelihood = self._kind(kinds, "mean and variance")
+        if isinstance(likelihood, CountLikelihood):
+            return likelihood.spread(self.mean_f, self.variance_f, self.exposure)
+        mean, variance = likelihood.spread(self.mean_f, self.variance_f)
+        return self.centre + self.width * mean, self.width**2 * variance
+
+    @property
+    def mean(self) -> Float[np.ndarray, " rows"]:
+        """Mean of a new target."""
+        return self._spread[0]
+
+    @property
+    def variance_y(self) -> Float[np.ndarray, " rows"]:
+        """Variance of a new target."""
+        return self._spread[1]
+
+    def quantiles(
+        self, levels: Float[np.ndarray, " levels"]
+    ) -> Float[np.ndarray, "rows levels"]:
+        """Quantiles of a new target; for counts the least that are reached."""
+        likelihood = self._kind((RealLikelihood, CountLikelihood), "quantiles")
+        levels = np.asarray(levels, np.float64)
+        if isinstance(likelihood, CountLikelihood):
+            return likelihood.quantiles(
+                levels, self.mean_f, self.variance_f, self.exposure
+            )
+        found = likelihood.quantiles(levels, self.mean_f, self.variance_f)
+        return self.centre[:, None] + self.width * found
+
+    def log_density(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+        """Log predictive density, or probability, of targets."""
+        y = np.asarray(y, np.float64)
+        self.likelihood.check(y)
+        density = self.likelihood.log_density(
+            (y - self.centre) / self.width, self.mean_f, self.variance_f, self.exposure
+        )
+        return density - np.log(self.width)
+
+    def _kind(self, kind: Any, what: str) -> Any:
+        if not isinstance(self.likelihood, kind):
+            raise TypeError(f"{type(self.likelihood).__name__} has no {what}")
+        return self.likelihood
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GeneralisedModel:
+    """A Gaussian process with any likelihood, inferred on a table.
+
+    ``bound`` bounds the log probability of all targets (their density in standardised
+    units, where they are real numbers) from below.
+    """
+
+    scaling: Scaling
+    inferred: Inferred
+    history: tuple[Step, ...] = ()
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its own parameters learned."""
+        return self.inferred.likelihood
+
+    @property
+    def bound(self) -> float:
+        """Lower bound on the log probability of all targets."""
+        return self.inferred.bound
+
+    @property
+    def depth(self) -> int:
+        """Depth of the network whose kernel has the nearest spectrum."""
+        basis = self.inferred.processes[0].basis
+        return equivalent_depth(basis.kernel, basis.sphere.dimension)
+
+    def predict(
+        self,
+        x: Float[np.ndarray, "rows inputs"],
+        exposure: Float[np.ndarray, " rows"] | None = None,
+    ) -> LatentPrediction:
+        """What is known at new rows; the answer does not depend on how many."""
+        source = ArraySource(x, np.zeros(len(x)), exposure=exposure)
+        every = list(self.predict_chunks(source))
+        return LatentPrediction(
+            self.likelihood,
+            np.concatenate([one.mean_f for one in every]),
+            np.concatenate([one.variance_f for one in every]),
+            np.concatenate([one.centre for one in every]),
+            self.scaling.target_width,
+            exposure,
+        )
+
+    def predict_chunks(self, source: Source) -> Iterator[LatentPrediction]:
+        """Predictions for a stream of rows, a chunk at a time."""
+        self.scaling.check_width(source.n_inputs)
+        at = self._marginals
+
+        def predict(chunk: Chunk) -> LatentPrediction:
+            mean, variance = at(self.scaling.chunk(chunk))
+            return LatentPrediction(
+                self.likelihood,
+                mean,
+                variance,
+                self.scaling.mean(chunk.x),
+                self.scaling.target_width,
+                chunk.exposure,
+            )
+
+        return chunk_results(predict, source)
+
+    @functools.cached_property
+    def _marginals(self) -> Callable[[Chunk], tuple[np.ndarray, np.ndarray]]:
+        state = self.inferred
+        with quiet_phases():
+            frame = whiten(state.processes[0].basis, np.float64)
+        return marginals(state.posteriors, state.offsets, frame)

@@ -1,0 +1,441 @@
+"""Inference for any likelihood: a short sequence of weighted least squares.
+
+Conjugate-computation variational inference (Khan & Lin 2017). The approximate posterior
+of each function is that of Gaussian pseudo-data, a *site* a row: precision λ and target
+ỹ. A pass over the rows predicts each with the present posterior and makes its new site
+
+    λ = -2 ∂E/∂v,    ỹ = m + (∂E/∂m)/λ,    E = E_q[log p(y|f)],
+
+which is a natural-gradient step of length one. Shorter steps mix old and new sites, and
+mixing sites is mixing their sums, so a stream is inferred without keeping a number a
+row. The bound is Σ E minus the divergence from the prior, known after every pass; a
+step that would lower it is shortened.
+
+What the features do not capture of a row, u, adds to its variance v and so costs E. The
+*tightened* bound (Titsias 2025) lets the posterior shrink it by one factor s for all
+rows, v = s u + ..., which costs ½ n (s - 1 - log s); the best s = 1/(1 + mean λu) is
+known from the sums. Predictions have the whole of u.
+
+Everything else is the regression engine: sites are rows with known precisions, so
+their statistics, collapsed bound and gradients are those of `zonal.objective` at noise
+one. Where sites are at their fixed point, that gradient is the bound's own.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import solve_triangular
+
+from zonal.basis import feature_scales
+from zonal.frame import Frame, whiten
+from zonal.likelihoods import Likelihood
+from zonal.objective import Process, unexplained_of
+from zonal.passes import chunk_results
+from zonal.posterior import Posterior
+from zonal.sources import ArraySource, Chunk, Source, source_of
+from zonal.statistics import (
+    RunningSum,
+    Statistics,
+    row_statistics,
+    row_weights,
+    uncaptured_of,
+)
+
+__all__ = ["Inferred", "Sites", "infer", "infer_batches"]
+
+# A site less precise than this is no site; its target would overflow.
+_LEAST_PRECISION = 1e-8
+_MOST_PRECISION = 1e8
+_SHORTEST_STEP = 1e-3
+# A bound may fall by this much of itself through rounding of float32 features.
+_ROUNDING = 1e-7
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sites:
+    """Row by row: the marginals of the functions, and the sites that follow."""
+
+    mean: Float[np.ndarray, "rows latents"]
+    variance: Float[np.ndarray, "rows latents"]
+    precision: Float[np.ndarray, "rows latents"]
+    target: Float[np.ndarray, "rows latents"]
+
+    def sources(self, rows: Chunk) -> list[Source]:
+        """Some rows with the sites of each function for targets."""
+        return [
+            ArraySource(rows.x, target, rows.weight, precision)
+            for target, precision in zip(self.target.T, self.precision.T, strict=True)
+        ]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Inferred:
+    """The approximate posterior, its bound, and the bounds on the way there.
+
+    ``statistics`` are the sums of the sites, one for each function; ``proposed`` those
+    of the sites that would come next, the same at the fixed point. ``factors`` shrink
+    what the features do not capture, in the bound.
+    """
+
+    processes: tuple[Process, ...]
+    offsets: Float[np.ndarray, " latents"]
+    likelihood: Likelihood
+    statistics: tuple[Statistics, ...]
+    proposed: tuple[Statistics, ...]
+    factors: tuple[float, ...]
+    bound: float
+    bounds: tuple[float, ...]
+    converged: bool
+    sites: Sites | None = None
+
+    @functools.cached_property
+    def posteriors(self) -> tuple[Posterior, ...]:
+        """The posterior of each function, offset not included."""
+        return _posteriors(self.processes, self.statistics)
+
+
+def infer(
+    processes: Sequence[Process],
+    source: Source,
+    likelihood: Likelihood,
+    offsets: Float[np.ndarray, " latents"],
+    start: Sequence[Statistics] | None = None,
+    *,
+    tightened: bool = True,
+    dtype: Any = np.float32,
+    tolerance: float = 1e-6,
+    most_passes: int = 30,
+    keep_sites: bool = False,
+    callback: Callable[[int, float], Any] | None = None,
+) -> Inferred:
+    """Pass over the rows until the bound changes by less than ``tolerance`` of itself.
+
+    Parameters
+    ----------
+    processes
+        The prior of each function, all in the same features and with noise one.
+    source
+        The rows, with targets as the likelihood has them.
+    offsets
+        The prior mean of each function.
+    start
+        Sums of sites to start from; without them, what the likelihood suggests, or
+        the prior.
+    tightened
+        Whether what the features do not capture is shrunk in the bound.
+    keep_sites
+        Whether the sites of the last pass are kept, row by row.
+    callback
+        Called with the number of each pass and the bound before it.
+
+    Examples
+    --------
+    >>> from zonal import ARD, Basis, ContinuousDepth
+    >>> from zonal.likelihoods import Poisson
+    >>> x = np.linspace(-1, 1, 200)[:, None]
+    >>> counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(3 * x[:, 0])))
+    >>> basis = Basis.build(ARD.isotropic(1), ContinuousDepth(), n_features=20)
+    >>> source = ArraySource(x, counts)
+    >>> found = infer([Process(basis, 1.0)], source, Poisson(), np.ones(1))
+    >>> found.converged, len(found.bounds) <= 15
+    (True, True)
+    """
+    processes = tuple(processes)
+    frame = whiten(processes[0].basis, dtype)
+    if start is None:
+        start = _first_sums(frame, source, likelihood, offsets)
+    now, step, bounds = tuple(start), 1.0, []
+    factors = (1.0,) * len(processes)
+    if tightened:
+        factors = tuple(map(_best_factor, processes, now))
+    best: Inferred | None = None
+    for number in range(1, most_passes + 1):
+        found = _full_pass(
+            frame, processes, now, factors, source, likelihood, offsets, keep_sites
+        )
+        bounds.append(found.bound)
+        if callback is not None:
+            callback(number, found.bound)
+        slack = _ROUNDING * (1 + abs(found.bound))
+        if best is None or found.bound >= best.bound - slack:
+            gained = np.inf if best is None else abs(found.bound - best.bound)
+            best = found
+            if gained <= tolerance * (1 + abs(found.bound)):
+                best = dataclasses.replace(best, converged=True)
+                break
+            step = min(1.0, 2 * step)
+        else:
+            step /= 4
+            if step < _SHORTEST_STEP:
+                break
+        now = _mixed(best.statistics, best.proposed, step)
+        if tightened:
+            factors = tuple(map(_best_factor, processes, best.proposed))
+    assert best is not None, "there is at least one pass"
+    return dataclasses.replace(best, bounds=tuple(bounds))
+
+
+def infer_batches(
+    processes: Sequence[Process],
+    source: Source,
+    likelihood: Likelihood,
+    offsets: Float[np.ndarray, " latents"],
+    start: Sequence[Statistics] | None = None,
+    *,
+    rows: int,
+    batch_rows: int = 65_536,
+    dtype: Any = np.float32,
+    first_step: float = 1.0,
+    decay: float = 0.7,
+) -> tuple[Statistics, ...]:
+    """Natural-gradient steps on one batch after another, through the source once.
+
+    The sums of a batch, scaled to all ``rows``, are mixed in with steps that fall as
+    (1 + t)^-decay (Robbins & Monro). It gets close to the fixed point in a single
+    reading of a long stream; `infer` goes on from there.
+    """
+    processes = tuple(processes)
+    frame = whiten(processes[0].basis, dtype)
+    now = start or tuple(Statistics.zero(process.basis) for process in processes)
+    factors = (1.0,) * len(processes)
+    for number, batch in enumerate(source.chunks(batch_rows)):
+        part = source_of(batch)
+        found = _full_pass(
+            frame, processes, now, factors, part, likelihood, offsets, False
+        )
+        whole = tuple(
+            scaled_up(one, rows / max(one.rows, 1.0)) for one in found.proposed
+        )
+        step = first_step * (1 + number) ** -decay
+        now = _mixed(now, whole, step)
+    return tuple(now)
+
+
+def _first_sums(
+    frame: Frame, source: Source, likelihood: Likelihood, offsets: np.ndarray
+) -> tuple[Statistics, ...]:
+    """Sums of the sites that the likelihood suggests, or none."""
+
+    def visit(chunk: Chunk) -> list[Statistics] | None:
+        y = np.asarray(chunk.y, np.float64)
+        sites = likelihood.starting_sites(y, chunk.exposure)
+        if sites is None:
+            return None
+        unit, radial = frame.unit_features(chunk.x)
+        weight, _ = row_weights(chunk)
+        return [
+            row_statistics(frame.basis, unit, radial, target, weight, precision)
+            for target, precision in zip(
+                (sites[0] - offsets).T, sites[1].T, strict=True
+            )
+        ]
+
+    totals = [RunningSum(frame.basis) for _ in range(likelihood.n_latents)]
+    for parts in chunk_results(visit, source):
+        for total, part in zip(totals, parts or [], strict=False):
+            total.add(part)
+    return tuple(total.result() for total in totals)
+
+
+def _posteriors(
+    processes: Sequence[Process], statistics: Sequence[Statistics]
+) -> tuple[Posterior, ...]:
+    return tuple(
+        Posterior(process, sums)
+        for process, sums in zip(processes, statistics, strict=True)
+    )
+
+
+def _mixed(
+    old: Sequence[Statistics], new: Sequence[Statistics], step: float
+) -> tuple[Statistics, ...]:
+    """Sums of sites between two others; tables of rows are those of the new."""
+    if step == 1.0:
+        return tuple(new)
+    return tuple(
+        dataclasses.replace(
+            after,
+            gram=(1 - step) * before.gram + step * after.gram,
+            moment=(1 - step) * before.moment + step * after.moment,
+        )
+        for before, after in zip(old, new, strict=True)
+    )
+
+
+def _best_factor(process: Process, sums: Statistics) -> float:
+    """What the conditional variance of all rows is best shrunk by."""
+    table = sums.uncaptured
+    unexplained, _ = unexplained_of(process.basis, table)
+    total = float(table.count.astype(np.float64) @ unexplained)
+    return 1 / (1 + total / sums.rows) if sums.rows > 0 else 1.0
+
+
+def scaled_up(statistics: Statistics, factor: float) -> Statistics:
+    """The sums of a sample, blown up to stand for a whole table."""
+    table = statistics.uncaptured
+    return dataclasses.replace(
+        statistics,
+        gram=factor * statistics.gram,
+        moment=factor * statistics.moment,
+        squares=factor * statistics.squares,
+        rows=factor * statistics.rows,
+        log_precision=factor * statistics.log_precision,
+        uncaptured=dataclasses.replace(table, count=factor * table.count),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Marginals:
+    """What predicts a row from its unit features: a weight vector and a root."""
+
+    weights: np.ndarray
+    root: np.ndarray
+    energies: np.ndarray
+    missing: float
+
+    @classmethod
+    def of(cls, posterior: Posterior, dtype: Any, factor: float = 1.0) -> "_Marginals":
+        basis = posterior.process.basis
+        scales = feature_scales(basis)
+        size = len(scales)
+        inverse = solve_triangular(posterior.factor, np.eye(size), lower=True)
+        variance = factor * float(basis.variance)
+        return cls(
+            scales * posterior.weights,
+            (inverse * scales).T.astype(dtype),
+            variance * basis.energies[list(basis.incomplete)],
+            variance * basis.missing_energy,
+        )
+
+    def at(
+        self, unit: np.ndarray, radial: np.ndarray, parts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance: what the features know, and what they do not capture."""
+        mean = radial * (unit @ self.weights.astype(unit.dtype))
+        kept = unit.astype(self.root.dtype, copy=False) @ self.root
+        known = radial**2 * np.einsum("ij,ij->i", kept, kept, dtype=np.float64)
+        return mean, known + parts @ self.energies + radial**2 * self.missing
+
+
+def _divergence(posterior: Posterior) -> float:
+    """KL divergence of the posterior of the features' weights from their prior."""
+    factor, weights = posterior.factor, posterior.weights
+    inverse = solve_triangular(factor, np.eye(len(factor)), lower=True)
+    log_determinant = 2 * np.sum(np.log(np.diag(factor)))
+    return 0.5 * float(
+        np.sum(inverse**2) + weights @ weights - len(weights) + log_determinant
+    )
+
+
+def marginals(
+    posteriors: Sequence[Posterior],
+    offsets: np.ndarray,
+    frame: Frame,
+    dtype: Any = np.float32,
+) -> Callable[[Chunk], tuple[np.ndarray, np.ndarray]]:
+    """The function that predicts all functions at a chunk: means and variances.
+
+    Means are in the frame's precision. Variances are sums of squares, where nothing
+    cancels, so float32 will do for them.
+    """
+    predict = [_Marginals.of(posterior, dtype) for posterior in posteriors]
+
+    def at(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+        unit, radial = frame.unit_features(chunk.x)
+        return _marginals_at(predict, offsets, frame, unit, radial)
+
+    return at
+
+
+def _marginals_at(
+    predict: Sequence[_Marginals],
+    offsets: np.ndarray,
+    frame: Frame,
+    unit: np.ndarray,
+    radial: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    ones = np.ones(len(unit))
+    radial = radial.astype(np.float64)
+    parts = uncaptured_of(frame.basis, unit, radial, ones, ones).parts
+    every = [one.at(unit, radial, parts) for one in predict]
+    mean = np.column_stack([mean for mean, _ in every]) + offsets
+    return mean, np.column_stack([variance for _, variance in every])
+
+
+def _full_pass(
+    frame: Frame,
+    processes: tuple[Process, ...],
+    statistics: Sequence[Statistics],
+    factors: tuple[float, ...],
+    source: Source,
+    likelihood: Likelihood,
+    offsets: np.ndarray,
+    keep_sites: bool,
+) -> Inferred:
+    """The bound of the present sites, and the sums of the next ones."""
+    posteriors = _posteriors(processes, statistics)
+    predict = [
+        _Marginals.of(posterior, frame.dtype, factor)
+        for posterior, factor in zip(posteriors, factors, strict=True)
+    ]
+    visit = functools.partial(_visit, frame, predict, likelihood, offsets)
+    sums = [RunningSum(process.basis) for process in processes]
+    expected, kept = 0.0, []
+    for value, parts, sites in chunk_results(visit, source):
+        expected += value
+        for total, part in zip(sums, parts, strict=True):
+            total.add(part)
+        if keep_sites:
+            kept.append(sites)
+    proposed = tuple(total.result() for total in sums)
+    shrinking = sum(factor - 1 - np.log(factor) for factor in factors)
+    divergence = sum(map(_divergence, posteriors)) + proposed[0].rows / 2 * shrinking
+    return Inferred(
+        processes,
+        offsets,
+        likelihood,
+        tuple(statistics),
+        proposed,
+        factors,
+        expected - divergence,
+        (),
+        False,
+        _stacked(kept) if keep_sites else None,
+    )
+
+
+def _visit(
+    frame: Frame,
+    predict: Sequence[_Marginals],
+    likelihood: Likelihood,
+    offsets: np.ndarray,
+    chunk: Chunk,
+) -> tuple[float, list[Statistics], Sites]:
+    """A chunk's share in the bound, and its next sites."""
+    unit, radial = frame.unit_features(chunk.x)
+    mean, variance = _marginals_at(predict, offsets, frame, unit, radial)
+    weight, _ = row_weights(chunk)
+    y = np.asarray(chunk.y, np.float64)
+    expected = likelihood.expected(y, mean, variance, chunk.exposure)
+    precision = np.clip(-2 * expected.variance_bar, _LEAST_PRECISION, _MOST_PRECISION)
+    target = mean - offsets + expected.mean_bar / precision
+    parts = [
+        row_statistics(frame.basis, unit, radial, ours, weight, exact)
+        for ours, exact in zip(target.T, precision.T, strict=True)
+    ]
+    sites = Sites(mean, variance, precision, target)
+    return float(weight @ expected.value), parts, sites
+
+
+def _stacked(parts: Iterable[Sites]) -> Sites:
+    every = list(parts)
+    return Sites(
+        *(
+            np.concatenate([getattr(part, field.name) for part in every])
+            for field in dataclasses.fields(Sites)
+        )
+    )

@@ -1,0 +1,134 @@
+"""Learning for any likelihood: inference and ascent take turns.
+
+At fixed sites the rows are regression with known precisions, and sphere, kernel, phases
+and energies climb its bound exactly as `zonal.learning` has it. Sites are then inferred
+anew. They stay where they are while the prior moves (the dual view, Adam et al. 2021),
+so a few passes suffice each time.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from zonal.ascent import Ascent
+from zonal.checkpoints import Step
+from zonal.frame import quiet_phases, whiten
+from zonal.inference import Inferred, infer, marginals
+from zonal.learning import Learner, Recipe
+from zonal.likelihoods import Likelihood
+from zonal.objective import Process
+from zonal.sources import Chunk, Source, source_of
+from zonal.statistics import collect, row_weights
+
+__all__ = ["SiteLearner"]
+
+# Steps between two inferences, and how closely to infer in between.
+_STEPS = 15
+_TOLERANCE = 1e-5
+_MOST_PASSES = 12
+# Small problems, by rows times squared features, are inferred in float64.
+_FINE_WORK = 5e8
+
+
+class SiteLearner(Learner):
+    """A run of learning with a likelihood other than normal noise.
+
+    After `run`, ``likelihood`` has its own parameters learned.
+    """
+
+    start_noise = 1.0
+
+    def __init__(
+        self,
+        source: Source,
+        recipe: Recipe,
+        likelihood: Likelihood,
+        offsets: np.ndarray,
+        callback: Callable[[Step], Any] | None = None,
+        checkpoint: str | os.PathLike | None = None,
+    ):
+        super().__init__(source, recipe, callback, checkpoint)
+        self.likelihood = likelihood
+        self.offsets = offsets
+        self._last: tuple[Chunk, Inferred] | None = None
+
+    def _improve(
+        self, process: Process, rows: Chunk, steps: int, stage: str, phases: str
+    ) -> tuple[Process, float]:
+        """Inference and some steps in turns, as long as the true bound rises."""
+        total = float(row_weights(rows)[0].sum())
+        state = self.inferred(process, rows, self._before(rows), self.likelihood)
+        while steps > 0 and not self.stopped:
+            assert state.sites is not None, "inference was asked to keep them"
+            ascent = Ascent(
+                state.processes[0],
+                state.sites.sources(rows),
+                phases,
+                "common" if self.recipe.tightened else False,
+                fixed=("noise",),
+            )
+            self._climb(ascent, min(steps, _STEPS), stage, len(rows))
+            steps -= _STEPS
+            likelihood = state.likelihood.refitted(
+                np.asarray(rows.y, np.float64),
+                row_weights(rows)[0],
+                state.sites.mean,
+                state.sites.variance,
+                rows.exposure,
+            )
+            moved = self.inferred(ascent.best, rows, state, likelihood)
+            if moved.bound <= state.bound:
+                break
+            state = moved
+        if stage != "start":
+            self.likelihood, self._last = state.likelihood, (rows, state)
+        return state.processes[0], state.bound / total
+
+    def _before(self, rows: Chunk) -> Inferred | None:
+        """What was inferred last, if it was of the same rows."""
+        return self._last[1] if self._last and self._last[0] is rows else None
+
+    def inferred(
+        self,
+        process: Process,
+        rows: Chunk,
+        before: Inferred | None,
+        likelihood: Likelihood,
+    ) -> Inferred:
+        """Sites of some rows, starting from those they had before the prior moved."""
+        work = len(rows) * process.basis.n_features**2
+        dtype = np.float64 if work <= _FINE_WORK else np.float32
+        start = None
+        with quiet_phases():
+            if before is not None and before.sites is not None:
+                frame = whiten(process.basis, dtype)
+                start = [collect(frame, one) for one in before.sites.sources(rows)]
+            return infer(
+                [process] * likelihood.n_latents,
+                source_of(rows),
+                likelihood,
+                self.offsets,
+                start,
+                tightened=self.recipe.tightened,
+                dtype=dtype,
+                tolerance=_TOLERANCE,
+                most_passes=_MOST_PASSES,
+                keep_sites=True,
+            )
+
+    def _score(self, process: Process) -> float | None:
+        """Mean log density of the rows kept aside, given the sample."""
+        held_out = self.held_out
+        if held_out is None or self.stopped:
+            return None
+        before = self._before(self.sample)
+        state = self.inferred(process, self.sample, before, self.likelihood)
+        with quiet_phases():
+            at = marginals(state.posteriors, self.offsets, whiten(process.basis))
+            mean, variance = at(held_out)
+        density = self.likelihood.log_density(
+            np.asarray(held_out.y, np.float64), mean, variance, held_out.exposure
+        )
+        return float(np.average(density, weights=held_out.weight))
