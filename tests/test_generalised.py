@@ -21,6 +21,7 @@ from zonal import (
     fit_likelihood,
 )
 from zonal import learning as module
+from zonal.learning import LearningStoppedWarning
 
 SMALL = Recipe(n_features=30, most_steps=15)
 
@@ -214,10 +215,38 @@ def test_bad_targets_are_refused(y, likelihood, message):
         fit_likelihood(ArraySource(np.zeros((50, 1)), y), likelihood, SMALL)
 
 
+def test_equal_counts_of_different_exposure_are_learned_from():
+    x, _, _ = table(300)
+    inner = x[:, 0] * 1e5
+    y, exposure = np.full(300, 20.0), np.exp(-inner)
+    model = fit_likelihood(ArraySource(x, y, exposure=exposure), Poisson(), SMALL)
+    rate = model.predict(x, exposure=np.ones(300)).mean
+    assert np.corrcoef(np.log(rate), inner)[0, 1] > 0.98
+
+
+def test_an_interrupt_keeps_what_was_learned(monkeypatch):
+    x, f, generator = table(300)
+    y = generator.poisson(np.exp(f)).astype(float)
+
+    def interrupt(step):
+        if step.stage == "learn 1" and step.number == 5:
+            raise KeyboardInterrupt
+
+    with pytest.warns(LearningStoppedWarning, match="stopped by an interrupt"):
+        model = fit_likelihood(ArraySource(x, y), Poisson(), SMALL, interrupt)
+    assert np.corrcoef(np.log(model.predict(x).mean), f)[0, 1] > 0.8
+
+
 def test_bad_exposure_and_choices_are_refused():
     x = np.zeros((3, 1))
     with pytest.raises(ValueError, match="exposure must be positive; row 1 has 0"):
         ArraySource(x, np.ones(3), exposure=[1, 0, 2])
+    precise = ArraySource(x, np.arange(3), precision=[1, 2, 3])
+    with pytest.raises(ValueError, match="StudentT has no use for known precisions"):
+        fit_likelihood(precise, StudentT())
+    exposed = ArraySource(x, [0, 1, 1], exposure=[1, 2, 3])
+    with pytest.raises(ValueError, match="Bernoulli has no use for an exposure"):
+        fit_likelihood(exposed, Bernoulli())
     recipe = Recipe(linear_mean=True)
     with pytest.raises(ValueError, match="linear_mean is for targets that are real"):
         fit_likelihood(ArraySource(x, np.arange(3)), Poisson(), recipe)

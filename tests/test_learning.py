@@ -1,6 +1,7 @@
 """Learning from a standardised table: stages, limits, interrupts, checkpoints."""
 
 import dataclasses
+import json
 import signal
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def test_the_bound_chooses_the_start(monkeypatch):
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, size=(400, 1))
     rough = np.sign(np.sin(25 * x[:, 0])) + 0.05 * generator.normal(size=400)
-    recipe = dataclasses.replace(SMALL, most_steps=0)
+    recipe = dataclasses.replace(SMALL, most_steps=20)
     levels = learn(ArraySource(x, rough), recipe).process.basis.kernel.last_level
     assert levels == 40
 
@@ -102,8 +103,11 @@ def test_an_interrupt_keeps_the_best_and_says_so():
     assert progress.process.noise != before.noise
 
 
-def test_an_interrupt_before_anything_was_learned_is_an_interrupt():
+def test_an_interrupt_before_anything_was_learned_is_an_interrupt(monkeypatch):
+    monkeypatch.setattr(module, "_START_SCALES", (0.2, 0.5))
+
     def interrupt(step):
+        assert step.stage == "start"
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -188,6 +192,14 @@ def test_a_checkpoint_that_is_none_is_refused(tmp_path, content):
     assert load_progress(nowhere, "", ARD.isotropic(3), ContinuousDepth()) is None
 
 
+def rounds_in(path):
+    """Rounds that a checkpoint holds; a file is there as a whole or not at all."""
+    if not path.exists():
+        return 0
+    with np.load(path) as arrays:
+        return json.loads(str(arrays["header"]))["rounds"]
+
+
 def test_a_process_killed_at_any_moment_resumes(tmp_path):
     """SIGKILL leaves a whole checkpoint or none; the run goes on from it."""
     path = tmp_path / "run.npz"
@@ -205,9 +217,9 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
     """)
     with subprocess.Popen([sys.executable, "-c", script]) as running:
         deadline = time.monotonic() + 120
-        while not path.exists() and time.monotonic() < deadline:
+        while rounds_in(path) < 1 and time.monotonic() < deadline:
             time.sleep(0.02)
-        time.sleep(0.3)
+        time.sleep(0.1)
         running.send_signal(signal.SIGKILL)
     recipe = Recipe(n_features=40, most_steps=100000)
     stop = dataclasses.replace(recipe, max_seconds=1e-9)

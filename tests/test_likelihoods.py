@@ -344,3 +344,28 @@ def test_labels_refuse_what_they_cannot_name():
         Labels.of([["a"], ["b"]])
     with pytest.raises(ValueError, match=r"row 2 has class .*d.*known are a, b"):
         Labels.of(["a", "b"]).codes(["a", "b", "d"])
+
+
+@pytest.mark.parametrize("freedom", [1.5, 4.0, 30.0])
+@pytest.mark.parametrize("error", [0.1, 10.0, 45.0])
+def test_outliers_are_as_likely_as_a_student_t_has_them(freedom, error):
+    marginal = np.zeros((1, 1)), np.full((1, 1), 1e-8)
+    found = StudentT(0.3, freedom).log_density(np.array([error]), *marginal)[0]
+    exact = stats.t.logpdf(error, freedom, 0, 0.3)
+    assert found == pytest.approx(exact, abs=2e-3, rel=1e-4)
+
+
+def test_a_narrow_student_t_under_a_wide_function():
+    """As exact as where the noise is wide: a sum of normals, not of steps."""
+    likelihood = StudentT(0.05, 3.0)
+    marginal = np.zeros((1, 1)), np.ones((1, 1))
+    draws = np.random.default_rng(0).normal(size=400_000)
+    draws += 0.05 * np.random.default_rng(1).standard_t(3, size=400_000)
+    found = likelihood.quantiles(np.array([0.75, 0.95]), *marginal)[0]
+    np.testing.assert_allclose(found, np.quantile(draws, [0.75, 0.95]), atol=0.01)
+
+
+def test_quantiles_of_counts_beyond_whole_floats_end():
+    marginal = np.array([[38.0]]), np.array([[1e-6]])
+    found = Poisson().quantiles(np.array([0.5]), *marginal)[0, 0]
+    assert found == pytest.approx(np.exp(38.0), rel=1e-3)

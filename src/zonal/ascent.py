@@ -46,7 +46,7 @@ class Ascent:
         self.best, self.bound = process, -np.inf
         self._unknowns = Unknowns(process, phases, fixed)
         self._sources = sources
-        self._tightened = tightened
+        self._tightened: Tightening = tightened
         rows = sources[0].n_rows or 0
         work = rows * process.basis.n_features**2
         self._dtype = np.float64 if work <= _FINE_WORK else np.float32

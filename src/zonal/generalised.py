@@ -7,18 +7,20 @@ on all rows with `zonal.inference`, refitting energies between passes for nothin
 import dataclasses
 import functools
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from sklearn.exceptions import ConvergenceWarning
 
 from zonal.checkpoints import Step
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import Inferred, infer, marginals, scaled_up
 from zonal.kernels import equivalent_depth
-from zonal.learning import Recipe
+from zonal.learning import Recipe, scaling_of
 from zonal.likelihoods import (
     ClassLikelihood,
     CountLikelihood,
@@ -27,7 +29,7 @@ from zonal.likelihoods import (
 )
 from zonal.objective import Process, fit_scales
 from zonal.passes import chunk_results
-from zonal.scaling import ScaledSource, Scaling
+from zonal.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.site_learning import SiteLearner
 from zonal.sources import ArraySource, Chunk, Source
 from zonal.statistics import row_weights
@@ -37,16 +39,14 @@ __all__ = ["GeneralisedModel", "LatentPrediction", "fit_likelihood"]
 # Passes are made in float64 where that costs a few seconds at most: rows times squared
 # features up to this.
 _AFFORDABLE = 1e10
-# Rounds of passes, with energies and own parameters refitted after each, and how
-# closely a round and the last one end.
-_ROUNDS = 3
-_ROUND_PASSES = 6
-_ROUND_TOLERANCE = 1e-4
-_TOLERANCE = 1e-6
-_MOST_PASSES = 15
+# Passes at most, and how many of them are followed by a refit of energies and own
+# parameters.
+_MOST_PASSES = 20
+_MOST_REFITS = 5
 # Rows that own parameters of a likelihood are fitted to.
 _OWN_ROWS = 10_000
-# With several functions the sample is smaller, but not below this.
+# Inference in turns with learning costs more a row, so the sample is half as large as
+# for regression, and shared out among the functions, but not below this.
 _LEAST_SAMPLE = 6_000
 
 
@@ -83,13 +83,14 @@ def fit_likelihood(
     """
     recipe = Recipe() if recipe is None else recipe
     begin = time.monotonic()
-    offsets = likelihood.offsets(_moments(source, likelihood))
+    moments, weight, count = _counted(source, likelihood)
+    offsets = likelihood.offsets(moments)
     scaling = _scaling(source, likelihood, recipe)
     rows = ScaledSource(source, scaling)
     if recipe.most_rows is None:
-        few = max(_LEAST_SAMPLE, recipe.sample_rows // likelihood.n_latents)
+        few = max(_LEAST_SAMPLE, recipe.sample_rows // (2 * likelihood.n_latents))
         recipe = dataclasses.replace(recipe, most_rows=few)
-    if not scaling.target_varies:
+    if likelihood.real and not scaling.target_varies:
         recipe = dataclasses.replace(recipe, most_steps=0)
     learner = SiteLearner(rows, recipe, likelihood, offsets, callback)
     progress = learner.run()
@@ -101,33 +102,48 @@ def fit_likelihood(
 
     def told(bound: float) -> None:
         passes = sum(step.stage == "infer" for step in history) + 1
-        count = rows.n_rows or 0
-        rate, seconds = bound / max(count, 1), time.monotonic() - begin
-        history.append(Step("infer", passes, count, rate, seconds))
+        seconds = time.monotonic() - begin
+        history.append(Step("infer", passes, count, bound / weight, seconds))
         if callback is not None:
             callback(history[-1])
 
     with quiet_phases():
-        state = _solved(process, rows, learner, told)
+        state = _solved(process, rows, weight, learner, told)
+    if not state.converged:
+        warnings.warn(
+            f"inference had not converged after {len(state.bounds)} passes; the best "
+            "of them is kept",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
     return GeneralisedModel(scaling, state, tuple(history))
 
 
-def _moments(source: Source, likelihood: Likelihood) -> np.ndarray:
-    """Check every target, and sum up where to start from."""
-    total, first = None, 0
+def _counted(source: Source, likelihood: Likelihood) -> tuple[np.ndarray, float, int]:
+    """Check every target; sums that tell where to start, total weight, and rows."""
+    moments: Any = 0.0
+    total, rows = 0.0, 0
+    counts = isinstance(likelihood, CountLikelihood)
     for chunk in source.chunks():
+        name = type(likelihood).__name__
+        if chunk.precision is not None:
+            raise ValueError(
+                f"{name} has no use for known precisions; give weights, or zonal.fit"
+            )
+        if chunk.exposure is not None and not counts:
+            raise ValueError(f"{name} has no use for an exposure; counts have")
         y = np.asarray(chunk.y, np.float64)
-        likelihood.check(y, first)
-        part = likelihood.moments(y, row_weights(chunk)[0], chunk.exposure)
-        total = part if total is None else total + part
-        first += len(chunk)
-    assert total is not None, "a source has at least one chunk"
-    if isinstance(likelihood, ClassLikelihood) and np.sum(total > 0) < 2:
+        likelihood.check(y, rows)
+        weight, _ = row_weights(chunk)
+        moments = moments + likelihood.moments(y, weight, chunk.exposure)
+        total += float(weight.sum())
+        rows += len(chunk)
+    if isinstance(likelihood, ClassLikelihood) and np.sum(moments > 0) < 2:
         raise ValueError(
             "every row has the same class; there is nothing to tell apart: "
             "give rows of at least two classes"
         )
-    return total
+    return np.asarray(moments), total, rows
 
 
 def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
@@ -136,20 +152,22 @@ def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
             "linear_mean is for targets that are real numbers; leave it out for "
             f"{type(likelihood).__name__}"
         )
-    if recipe.sphere is not None:
-        scaling = Scaling.learn(source).of_target_only()
-    else:
-        scaling = Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
+    with warnings.catch_warnings():
+        if not likelihood.real:
+            # Equal counts may still differ in exposure.
+            warnings.filterwarnings("ignore", "the target is constant", ConstantWarning)
+        scaling = scaling_of(source, recipe)
     return scaling if likelihood.real else scaling.of_inputs_only()
 
 
 def _solved(
     process: Process,
     rows: Source,
+    weight: float,
     learner: SiteLearner,
     told: Callable[[float], None],
 ) -> Inferred:
-    """Passes over all rows; energies and own parameters are refitted in between.
+    """Passes over all rows; energies and own parameters are refitted between them.
 
     They start from the sample's sites, scaled up: most of the way is behind them.
     """
@@ -158,46 +176,32 @@ def _solved(
     count = rows.n_rows
     work = (np.inf if count is None else count) * process.basis.n_features**2
     dtype = np.float64 if work <= _AFFORDABLE else np.float32
-    factor = 1.0 if count is None else max(count / len(sample), 1.0)
-    start = tuple(scaled_up(sums, factor) for sums in few.statistics)
+    start = tuple(scaled_up(sums, weight / sums.rows) for sums in few.statistics)
     penalty = "common" if learner.recipe.tightened else False
-    inferred = functools.partial(
-        infer,
-        source=rows,
-        offsets=learner.offsets,
+    refits = 0
+
+    def refit(state: Inferred) -> tuple[tuple[Process, ...], Likelihood]:
+        nonlocal refits
+        refits += 1
+        if refits > _MOST_REFITS:
+            return state.processes, state.likelihood
+        processes = tuple(
+            fit_scales(sums, one, ("basis.free_energies",), penalty)
+            for sums, one in zip(state.statistics, state.processes, strict=True)
+        )
+        return processes, _own_refitted(state, sample)
+
+    return infer(
+        few.processes,
+        rows,
+        few.likelihood,
+        learner.offsets,
+        start,
         tightened=learner.recipe.tightened,
         dtype=dtype,
-        callback=lambda _, bound: told(bound),
-    )
-    state = inferred(
-        few.processes,
-        likelihood=few.likelihood,
-        start=start,
-        tolerance=_ROUND_TOLERANCE,
-        most_passes=_ROUND_PASSES,
-    )
-    for _ in range(_ROUNDS):
-        moved = inferred(
-            tuple(
-                fit_scales(sums, one, ("basis.free_energies",), penalty)
-                for sums, one in zip(state.statistics, state.processes, strict=True)
-            ),
-            likelihood=_own_refitted(state, sample),
-            start=state.statistics,
-            tolerance=_ROUND_TOLERANCE,
-            most_passes=_ROUND_PASSES,
-        )
-        gained = moved.bound - state.bound
-        if gained > 0:
-            state = moved
-        if gained <= _ROUND_TOLERANCE * (1 + abs(state.bound)):
-            break
-    return inferred(
-        state.processes,
-        likelihood=state.likelihood,
-        start=state.statistics,
-        tolerance=_TOLERANCE,
         most_passes=_MOST_PASSES,
+        refit=refit,
+        callback=lambda _, bound: told(bound),
     )
 
 
@@ -205,7 +209,8 @@ def _own_refitted(state: Inferred, sample: Chunk) -> Likelihood:
     """The likelihood with its own parameters fitted to some of the sample."""
     few = sample.thinned(_OWN_ROWS, 0)
     frame = whiten(state.processes[0].basis)
-    mean, variance = marginals(state.posteriors, state.offsets, frame)(few)
+    at = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
+    mean, variance = at(few)
     return state.likelihood.refitted(
         np.asarray(few.y, np.float64), row_weights(few)[0], mean, variance, few.exposure
     )

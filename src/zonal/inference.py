@@ -49,8 +49,10 @@ __all__ = ["Inferred", "Sites", "infer", "infer_batches"]
 
 # A site less precise than this is no site; its target would overflow.
 _LEAST_PRECISION = 1e-8
-_MOST_PRECISION = 1e8
+_MOST_PRECISION = 1e13
 _SHORTEST_STEP = 1e-3
+# Rates of convergence are taken for no worse than this.
+_LARGEST_RATE = 0.9
 # A bound may fall by this much of itself through rounding of float32 features.
 _ROUNDING = 1e-7
 
@@ -92,10 +94,19 @@ class Inferred:
     converged: bool
     sites: Sites | None = None
 
+    @property
+    def known_sites(self) -> Sites:
+        """The sites, which inference was asked to keep."""
+        assert self.sites is not None, "infer(..., keep_sites=True) keeps them"
+        return self.sites
+
     @functools.cached_property
     def posteriors(self) -> tuple[Posterior, ...]:
         """The posterior of each function, offset not included."""
         return _posteriors(self.processes, self.statistics)
+
+
+Refit = Callable[[Inferred], tuple[tuple[Process, ...], Likelihood]]
 
 
 def infer(
@@ -110,6 +121,7 @@ def infer(
     tolerance: float = 1e-6,
     most_passes: int = 30,
     keep_sites: bool = False,
+    refit: Refit | None = None,
     callback: Callable[[int, float], Any] | None = None,
 ) -> Inferred:
     """Pass over the rows until the bound changes by less than ``tolerance`` of itself.
@@ -129,6 +141,9 @@ def infer(
         Whether what the features do not capture is shrunk in the bound.
     keep_sites
         Whether the sites of the last pass are kept, row by row.
+    refit
+        Called after a pass that did not lower the bound, for the priors and the
+        likelihood to go on with, in the same features. What they spoil is taken back.
     callback
         Called with the number of each pass and the bound before it.
 
@@ -153,30 +168,70 @@ def infer(
     if tightened:
         factors = tuple(map(_best_factor, processes, now))
     best: Inferred | None = None
+    refitted = False
     for number in range(1, most_passes + 1):
         found = _full_pass(
             frame, processes, now, factors, source, likelihood, offsets, keep_sites
         )
+        if frame.dtype == np.float32 and any(one.lift for one in found.posteriors):
+            # Sums too coarse for sites this precise: what is left is done in float64.
+            frame = whiten(processes[0].basis, np.float64)
+            now = tuple(start)
+            continue
         bounds.append(found.bound)
         if callback is not None:
             callback(number, found.bound)
+        if best is None and not np.isfinite(found.bound):
+            raise ArithmeticError(
+                f"the bound is {found.bound} where inference starts; are targets or "
+                "exposures beyond all measure?"
+            )
         slack = _ROUNDING * (1 + abs(found.bound))
         if best is None or found.bound >= best.bound - slack:
-            gained = np.inf if best is None else abs(found.bound - best.bound)
-            best = found
-            if gained <= tolerance * (1 + abs(found.bound)):
+            gained = found.bound - (best.bound if best else -np.inf)
+            before, best = best, found
+            # A short step gains little, however far there is to go.
+            if abs(gained) <= min(step, 1) * tolerance * (1 + abs(found.bound)):
                 best = dataclasses.replace(best, converged=True)
                 break
-            step = min(1.0, 2 * step)
+            last = None if before is None else _residual(before)
+            step = _next_step(step, _residual(best), last)
+            refitted = refit is not None
+            if refit is not None:
+                processes, likelihood = refit(best)
         else:
-            step /= 4
-            if step < _SHORTEST_STEP:
-                break
+            processes, likelihood = best.processes, best.likelihood
+            if refitted:
+                refit, refitted = None, False  # it was the refit, or may have been
+            else:
+                step = 1.0 if step > 1 else step / 4
+                if step < _SHORTEST_STEP:
+                    break
         now = _mixed(best.statistics, best.proposed, step)
         if tightened:
             factors = tuple(map(_best_factor, processes, best.proposed))
     assert best is not None, "there is at least one pass"
     return dataclasses.replace(best, bounds=tuple(bounds))
+
+
+def _residual(state: Inferred) -> np.ndarray:
+    """How far sites are from their fixed point, by their moments."""
+    pairs = zip(state.proposed, state.statistics, strict=True)
+    return np.concatenate([new.moment - old.moment for new, old in pairs])
+
+
+def _next_step(step: float, now: np.ndarray, before: np.ndarray | None) -> float:
+    """The step after one that did not lower the bound.
+
+    With a step of one the residual is multiplied by some λ a pass, as two of them in a
+    row tell. Sites that do not know of each other, as with several functions, overshoot
+    (λ < 0); heavy tails come in slowly (λ > 0). A step of 2/(2 - λ) is better for both.
+    """
+    if before is None:
+        return min(1.0, 2 * step)
+    shrunk = float(now @ before / (before @ before))
+    rate = 1 - (1 - shrunk) / step
+    return min(2 / (2 - np.clip(rate, -_LARGEST_RATE, _LARGEST_RATE)), 2 * step)
 
 
 def infer_batches(
@@ -194,24 +249,29 @@ def infer_batches(
 ) -> tuple[Statistics, ...]:
     """Natural-gradient steps on one batch after another, through the source once.
 
-    The sums of a batch, scaled to all ``rows``, are mixed in with steps that fall as
-    (1 + t)^-decay (Robbins & Monro). It gets close to the fixed point in a single
-    reading of a long stream; `infer` goes on from there.
+    The sums of a batch, scaled to all ``rows`` (or their total weight), are mixed in
+    with steps that fall as (1 + t)^-decay (Robbins & Monro). It gets close to the fixed
+    point in a single reading of a long stream; `infer` goes on from there.
     """
     processes = tuple(processes)
     frame = whiten(processes[0].basis, dtype)
-    now = start or tuple(Statistics.zero(process.basis) for process in processes)
     factors = (1.0,) * len(processes)
+    now = start
     for number, batch in enumerate(source.chunks(batch_rows)):
-        part = source_of(batch)
+        weight = float(row_weights(batch)[0].sum())
+        if weight == 0:
+            continue
+        part, whole = source_of(batch), rows / weight
+        if now is None:
+            first = _first_sums(frame, part, likelihood, offsets)
+            now = [scaled_up(one, whole) for one in first]
         found = _full_pass(
             frame, processes, now, factors, part, likelihood, offsets, False
         )
-        whole = tuple(
-            scaled_up(one, rows / max(one.rows, 1.0)) for one in found.proposed
-        )
         step = first_step * (1 + number) ** -decay
-        now = _mixed(now, whole, step)
+        now = _mixed(now, [scaled_up(one, whole) for one in found.proposed], step)
+    if now is None:
+        raise ValueError("every row has weight zero: no row is left to learn from")
     return tuple(now)
 
 
@@ -336,13 +396,20 @@ def marginals(
     offsets: np.ndarray,
     frame: Frame,
     dtype: Any = np.float32,
+    factors: Sequence[float] | None = None,
 ) -> Callable[[Chunk], tuple[np.ndarray, np.ndarray]]:
     """The function that predicts all functions at a chunk: means and variances.
 
     Means are in the frame's precision. Variances are sums of squares, where nothing
-    cancels, so float32 will do for them.
+    cancels, so float32 will do for them. ``factors`` shrink what the features do not
+    capture, as the bound has it; predictions have the whole of it.
     """
-    predict = [_Marginals.of(posterior, dtype) for posterior in posteriors]
+    predict = [
+        _Marginals.of(posterior, dtype, factor)
+        for posterior, factor in zip(
+            posteriors, factors or (1.0,) * len(posteriors), strict=True
+        )
+    ]
 
     def at(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
         unit, radial = frame.unit_features(chunk.x)

@@ -32,6 +32,7 @@ from zonal.kernels import ContinuousDepth, Kernel
 from zonal.objective import Process
 from zonal.parameters import named
 from zonal.posterior import Posterior
+from zonal.scaling import Scaling
 from zonal.sources import Chunk, Source, source_of
 from zonal.sphere import ARD, Sphere
 from zonal.statistics import collect
@@ -350,6 +351,7 @@ class Learner:
             )
             if reached > bound:
                 process, bound = found, reached
+        self._settle(process)
         score = self._score(process)
         better = score is None or score > progress.score
         gain = bound - progress.bound
@@ -363,12 +365,17 @@ class Learner:
             steps=progress.steps + steps,
             rounds=progress.rounds + 1,
         )
+        self._settle(moved.process)
         if not last and better:
             return dataclasses.replace(
                 moved, stage=progress.stage + 1, steps=0, bound=-np.inf
             )
         exhausted = gain < _TOLERANCE or moved.steps >= recipe.most_steps
         return dataclasses.replace(moved, done=not better or exhausted)
+
+    def _settle(self, process: Process) -> None:
+        """Told which process learning goes on with; for runs that know more of it."""
+        return
 
     @property
     def _sizes(self) -> list[int]:
@@ -421,6 +428,13 @@ class Learner:
             if stage == "start":
                 raise
             self.stopped = "an interrupt"
+
+
+def scaling_of(source: Source, recipe: Recipe) -> Scaling:
+    """How a table is standardised before it is learned from."""
+    if recipe.sphere is not None:
+        return Scaling.learn(source).of_target_only()
+    return Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
 
 
 def _drawn(source: Source, recipe: Recipe) -> tuple[Chunk, Chunk | None]:

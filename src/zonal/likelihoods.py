@@ -22,7 +22,6 @@ from scipy.optimize import minimize
 from scipy.special import (
     betainc,
     expit,
-    gammaincinv,
     gammaln,
     log_ndtr,
     logsumexp,
@@ -30,7 +29,6 @@ from scipy.special import (
     ndtri,
     pdtr,
     softmax,
-    stdtr,
 )
 from scipy.stats import qmc
 
@@ -260,7 +258,7 @@ class StudentT(RealLikelihood):
     Parameters
     ----------
     scale
-        Width s of the noise.
+        Width s of the noise, in deviations of the target.
     freedom
         Degrees of freedom ν. Both are learned.
     """
@@ -286,10 +284,10 @@ class StudentT(RealLikelihood):
         return Expected(value, (precision * error)[:, None], -0.5 * precision[:, None])
 
     def log_density(self, y, mean, variance, exposure=None):
-        inner = _normals_of_t(float(self.freedom))
-        scales = float(self.scale) ** 2 / inner[:, None]
-        parts = _log_normal(y - mean[:, 0], variance[:, 0] + scales)
-        return logsumexp(parts, axis=0) - np.log(len(inner))
+        precisions, shares = _normals_of_t(float(self.freedom))
+        width = variance + float(self.scale) ** 2 / precisions
+        parts = _log_normal((y - mean[:, 0])[:, None], width)
+        return np.asarray(logsumexp(parts, axis=1, b=shares))
 
     def spread(self, mean, variance):
         freedom = float(self.freedom)
@@ -297,22 +295,29 @@ class StudentT(RealLikelihood):
         return mean[:, 0], variance[:, 0] + factor * float(self.scale) ** 2
 
     def distribution(self, y, mean, variance):
-        error = y[:, None] - _at_nodes(mean[:, 0], variance[:, 0])
-        return stdtr(float(self.freedom), error / float(self.scale)) @ _W
+        precisions, shares = _normals_of_t(float(self.freedom))
+        width = variance + float(self.scale) ** 2 / precisions
+        return ndtr((y - mean[:, 0])[:, None] / np.sqrt(width)) @ shares
 
 
 @functools.lru_cache(maxsize=16)
-def _normals_of_t(freedom: float, count: int = 200) -> np.ndarray:
-    """Equally likely precisions whose normals make up a Student-t."""
-    ranks = (np.arange(count) + 0.5) / count
-    return gammaincinv(freedom / 2, ranks) / (freedom / 2)
+def _normals_of_t(freedom: float) -> tuple[np.ndarray, np.ndarray]:
+    """Precisions of normals that together make up a Student-t, and their shares.
+
+    A gamma distribution of precisions, by the trapezoidal rule in their logarithm. The
+    smallest reach far: they are what outliers are made of.
+    """
+    log_precision = np.linspace(-20 - 60 / freedom, 4, 400)
+    shares = np.exp(freedom / 2 * (log_precision + 1 - np.exp(log_precision)))
+    return np.exp(log_precision), shares / shares.sum()
 
 
 @dataclasses.dataclass(frozen=True)
 class Heteroscedastic(RealLikelihood):
     """Normal noise whose variance changes from row to row: noise · exp(g).
 
-    The second function g is learned like the first. E is closed form.
+    The second function g is learned like the first; noise is relative to the variance
+    of the target. E is closed form.
     """
 
     n_latents = 2
@@ -465,7 +470,7 @@ class Softmax(ClassLikelihood):
         value = np.empty(len(y))
         shares, curvature = np.empty_like(mean), np.empty_like(mean)
         for rows, f in self._blocks(mean, variance):
-            value[rows] = -np.mean(logsumexp(f, axis=2), axis=0)
+            value[rows] = -np.mean(np.asarray(logsumexp(f, axis=2)), axis=0)
             likely = softmax(f, axis=2)
             shares[rows] = likely.mean(axis=0)
             curvature[rows] = shares[rows] - np.mean(likely**2, axis=0)
@@ -564,8 +569,11 @@ class CountLikelihood(Likelihood):
             low, high = np.full(len(mean), -1.0), np.ones(len(mean))
             while np.any(short := self._at_most(high[:, None], rates) @ _W < level):
                 low, high = np.where(short, high, low), np.where(short, 2 * high, high)
-            while np.any(high - low > 1):
+            while True:
                 middle = np.floor((low + high) / 2)
+                # Beyond 2^53 neighbouring numbers are further apart than one.
+                if np.all((high - low <= 1) | (middle == low) | (middle == high)):
+                    break
                 reached = self._at_most(middle[:, None], rates) @ _W >= level
                 low = np.where(reached, low, middle)
                 high = np.where(reached, middle, high)

@@ -19,7 +19,7 @@ from zonal.checkpoints import Step
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
 from zonal.kernels import equivalent_depth
-from zonal.learning import Recipe, learn
+from zonal.learning import Recipe, learn, scaling_of
 from zonal.objective import Process, evaluate, fit_scales
 from zonal.parameters import named
 from zonal.passes import chunk_results
@@ -70,10 +70,7 @@ def fit(
     True
     """
     recipe = Recipe() if recipe is None else recipe
-    if recipe.sphere is not None:
-        scaling = Scaling.learn(source).of_target_only()
-    else:
-        scaling = Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
+    scaling = scaling_of(source, recipe)
     rows = ScaledSource(source, scaling)
     if not scaling.target_varies:
         recipe = dataclasses.replace(recipe, most_steps=0)

@@ -200,7 +200,7 @@ def _penalty(
     standard = 0.5 * table.count.astype(np.float64) @ unexplained / noise
     if tightened == "common":
         rows = float(table.count.sum(dtype=np.float64))
-        mean = 2 * standard / max(rows, np.finfo(np.float64).tiny)
+        mean = 2 * float(standard) / max(rows, np.finfo(np.float64).tiny)
         return 0.5 * rows * float(np.log1p(mean)), slope / (1 + mean), 1 / (1 + mean)
     if tightened:
         penalty = 0.5 * np.sum(table.count * np.log1p(unexplained / noise))

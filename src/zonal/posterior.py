@@ -102,14 +102,21 @@ class Posterior:
         prior = float(basis.variance) * basis.total_energy * radial**2
         return features, np.maximum(prior - np.sum(features**2, axis=1), 0.0)
 
-    @functools.cached_property
+    @property
     def factor(self) -> Float[np.ndarray, "features features"]:
         """Cholesky factor of A = I + S."""
+        return self._factorised[0]
+
+    @property
+    def lift(self) -> float:
+        """What was added to A: above zero where rounding of the statistics shows."""
+        return self._factorised[1]
+
+    @functools.cached_property
+    def _factorised(self) -> tuple[np.ndarray, float]:
         scales = feature_scales(self.process.basis)
         gram = self.statistics.gram
-        system = np.outer(scales, scales) * gram / float(self.process.noise)
-        factor, _ = factorise(system)
-        return factor
+        return factorise(np.outer(scales, scales) * gram / float(self.process.noise))
 
     @functools.cached_property
     def weights(self) -> Float[np.ndarray, " features"]:

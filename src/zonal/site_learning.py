@@ -6,7 +6,6 @@ anew. They stay where they are while the prior moves (the dual view, Adam et al.
 so a few passes suffice each time.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -47,44 +46,48 @@ class SiteLearner(Learner):
         likelihood: Likelihood,
         offsets: np.ndarray,
         callback: Callable[[Step], Any] | None = None,
-        checkpoint: str | os.PathLike | None = None,
     ):
-        super().__init__(source, recipe, callback, checkpoint)
+        super().__init__(source, recipe, callback, None)
         self.likelihood = likelihood
         self.offsets = offsets
         self._last: tuple[Chunk, Inferred] | None = None
+        self._tried: list[tuple[Chunk, Inferred]] = []
 
     def _improve(
         self, process: Process, rows: Chunk, steps: int, stage: str, phases: str
     ) -> tuple[Process, float]:
         """Inference and some steps in turns, as long as the true bound rises."""
-        total = float(row_weights(rows)[0].sum())
         state = self.inferred(process, rows, self._before(rows), self.likelihood)
-        while steps > 0 and not self.stopped:
-            assert state.sites is not None, "inference was asked to keep them"
-            ascent = Ascent(
-                state.processes[0],
-                state.sites.sources(rows),
-                phases,
-                "common" if self.recipe.tightened else False,
-                fixed=("noise",),
-            )
-            self._climb(ascent, min(steps, _STEPS), stage, len(rows))
-            steps -= _STEPS
-            likelihood = state.likelihood.refitted(
-                np.asarray(rows.y, np.float64),
-                row_weights(rows)[0],
-                state.sites.mean,
-                state.sites.variance,
-                rows.exposure,
-            )
-            moved = self.inferred(ascent.best, rows, state, likelihood)
-            if moved.bound <= state.bound:
-                break
-            state = moved
+        try:
+            while steps > 0 and not self.stopped:
+                ascent = Ascent(
+                    state.processes[0],
+                    state.known_sites.sources(rows),
+                    phases,
+                    "common" if self.recipe.tightened else False,
+                    fixed=("noise",),
+                )
+                self._climb(ascent, min(steps, _STEPS), stage, len(rows))
+                steps -= _STEPS
+                likelihood = refitted(state, rows)
+                moved = self.inferred(ascent.best, rows, state, likelihood)
+                if moved.bound <= state.bound:
+                    break
+                state = moved
+        except KeyboardInterrupt:
+            if stage == "start":
+                raise
+            self.stopped = "an interrupt"
         if stage != "start":
-            self.likelihood, self._last = state.likelihood, (rows, state)
+            self._tried.append((rows, state))
+        total = float(row_weights(rows)[0].sum())
         return state.processes[0], state.bound / total
+
+    def _settle(self, process: Process) -> None:
+        """Go on with the likelihood and the sites that belong to a process."""
+        for rows, state in self._tried:
+            if state.processes[0] is process:
+                self.likelihood, self._last = state.likelihood, (rows, state)
 
     def _before(self, rows: Chunk) -> Inferred | None:
         """What was inferred last, if it was of the same rows."""
@@ -102,9 +105,10 @@ class SiteLearner(Learner):
         dtype = np.float64 if work <= _FINE_WORK else np.float32
         start = None
         with quiet_phases():
-            if before is not None and before.sites is not None:
+            if before is not None:
                 frame = whiten(process.basis, dtype)
-                start = [collect(frame, one) for one in before.sites.sources(rows)]
+                sites = before.known_sites
+                start = [collect(frame, one) for one in sites.sources(rows)]
             return infer(
                 [process] * likelihood.n_latents,
                 source_of(rows),
@@ -132,3 +136,15 @@ class SiteLearner(Learner):
             np.asarray(held_out.y, np.float64), mean, variance, held_out.exposure
         )
         return float(np.average(density, weights=held_out.weight))
+
+
+def refitted(state: Inferred, rows: Chunk) -> Likelihood:
+    """The likelihood with its own parameters fitted to rows whose sites are known."""
+    sites = state.known_sites
+    return state.likelihood.refitted(
+        np.asarray(rows.y, np.float64),
+        row_weights(rows)[0],
+        sites.mean,
+        sites.variance,
+        rows.exposure,
+    )

@@ -8,7 +8,6 @@ through this one door; files and clusters are further sources of the same kind.
 import abc
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -37,10 +36,16 @@ class Chunk:
         return len(self.x)
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Chunk":
-        columns: list[Any] = [
-            getattr(self, field.name) for field in dataclasses.fields(self)
-        ]
-        return Chunk(*(None if part is None else part[rows] for part in columns))
+        def part(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[rows]
+
+        return Chunk(
+            self.x[rows],
+            self.y[rows],
+            part(self.weight),
+            part(self.precision),
+            part(self.exposure),
+        )
 
     def thinned(self, rows: int, seed: int) -> "Chunk":
         """At most so many of the rows, drawn evenly, in their order."""
