@@ -39,10 +39,11 @@ __all__ = ["GeneralisedModel", "LatentPrediction", "fit_likelihood"]
 # Passes are made in float64 where that costs a few seconds at most: rows times squared
 # features up to this.
 _AFFORDABLE = 1e10
-# Passes at most, and how many of them are followed by a refit of energies and own
-# parameters.
+# Passes at most, how many of them are followed by a refit of energies and own
+# parameters, and the relative change of the bound to end with.
 _MOST_PASSES = 20
 _MOST_REFITS = 5
+_TOLERANCE = 1e-5
 # Rows that own parameters of a likelihood are fitted to.
 _OWN_ROWS = 10_000
 # Inference in turns with learning costs more a row, so the sample is half as large as
@@ -177,6 +178,7 @@ def _solved(
     work = (np.inf if count is None else count) * process.basis.n_features**2
     dtype = np.float64 if work <= _AFFORDABLE else np.float32
     start = tuple(scaled_up(sums, weight / sums.rows) for sums in few.statistics)
+    likelihood = learner.likelihood
     penalty = "common" if learner.recipe.tightened else False
     refits = 0
 
@@ -185,10 +187,14 @@ def _solved(
         refits += 1
         if refits > _MOST_REFITS:
             return state.processes, state.likelihood
-        processes = tuple(
-            fit_scales(sums, one, ("basis.free_energies",), penalty)
-            for sums, one in zip(state.statistics, state.processes, strict=True)
+        fitted = functools.partial(
+            fit_scales, names=("basis.free_energies",), tightened=penalty
         )
+        if likelihood.exchangeable:
+            shared = fitted(state.statistics, state.processes[0])
+            processes = (shared,) * len(state.processes)
+        else:
+            processes = tuple(map(fitted, state.statistics, state.processes))
         return processes, _own_refitted(state, sample)
 
     return infer(
@@ -199,6 +205,7 @@ def _solved(
         start,
         tightened=learner.recipe.tightened,
         dtype=dtype,
+        tolerance=_TOLERANCE,
         most_passes=_MOST_PASSES,
         refit=refit,
         callback=lambda _, bound: told(bound),

@@ -489,7 +489,7 @@ def _visit(
     y = np.asarray(chunk.y, np.float64)
     expected = likelihood.expected(y, mean, variance, chunk.exposure)
     precision = np.clip(-2 * expected.variance_bar, _LEAST_PRECISION, _MOST_PRECISION)
-    target = mean - offsets + expected.mean_bar / precision
+    target = likelihood.centred(mean - offsets) + expected.mean_bar / precision
     parts = [
         row_statistics(frame.basis, unit, radial, ours, weight, exact)
         for ours, exact in zip(target.T, precision.T, strict=True)

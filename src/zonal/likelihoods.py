@@ -77,6 +77,8 @@ class Likelihood(abc.ABC):
     n_latents: int = 1
     #: Whether the target is a real number, to be standardised like a column.
     real: bool = False
+    #: Whether its functions can be exchanged, and so share one prior.
+    exchangeable: bool = False
 
     @abc.abstractmethod
     def expected(
@@ -119,6 +121,10 @@ class Likelihood(abc.ABC):
     ) -> tuple[Latents, Latents] | None:
         """Targets and precisions to start from, where the prior is a bad place to."""
         return None
+
+    def centred(self, mean: Latents) -> Latents:
+        """Means without what the likelihood cannot see of them."""
+        return mean
 
     def refitted(
         self,
@@ -456,6 +462,7 @@ class Softmax(ClassLikelihood):
     """
 
     n_classes: int
+    exchangeable = True
 
     def __post_init__(self) -> None:
         if self.n_classes < 2:
@@ -484,6 +491,10 @@ class Softmax(ClassLikelihood):
         for rows, f in self._blocks(mean, variance):
             shares[rows] = softmax(f, axis=2).mean(axis=0)
         return shares / shares.sum(axis=1, keepdims=True)
+
+    def centred(self, mean):
+        """A shift of all functions changes nothing, and under one prior is zero."""
+        return mean - mean.mean(axis=1, keepdims=True)
 
     def _blocks(self, mean: Latents, variance: Latents):
         """Some rows at a time, and their functions at the nodes."""

@@ -235,7 +235,7 @@ def scale_gradients(process: Process, result: Evaluation) -> dict[str, np.ndarra
 
 
 def fit_scales(
-    statistics: Statistics,
+    statistics: Statistics | Sequence[Statistics],
     process: Process,
     names: Sequence[str] = ("basis.free_energies", "noise"),
     tightened: Tightening = True,
@@ -244,9 +244,10 @@ def fit_scales(
     """Optimise parameters that only scale the features, from statistics alone.
 
     By default the energy of each band, set free if it was the kernel's, and the noise.
-    A band of several levels keeps its inner proportions. Without ``max_steps`` it goes
-    on to convergence, or for fifteen steps where features are so many that a step takes
-    seconds.
+    A band of several levels keeps its inner proportions. Several statistics are of
+    several functions that share the process: their bounds add up. Without ``max_steps``
+    it goes on to convergence, or for fifteen steps where features are so many that a
+    step takes seconds.
     """
     if "basis.free_energies" in names and process.basis.free_energies is None:
         basis = process.basis
@@ -254,19 +255,26 @@ def fit_scales(
             basis, free_energies=np.maximum(basis.energies, 1e-6)
         )
         process = dataclasses.replace(process, basis=freed)
-    table = statistics.uncaptured.summary(_SUMMARY_ROWS)
-    small = dataclasses.replace(statistics, uncaptured=table)
+    every = [statistics] if isinstance(statistics, Statistics) else list(statistics)
+    every = [
+        dataclasses.replace(one, uncaptured=one.uncaptured.summary(_SUMMARY_ROWS))
+        for one in every
+    ]
+    rows = every[0].rows
 
     def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
         candidate = with_free(process, vector, names)
-        result = evaluate(small, candidate, tightened)
-        gradient = free_gradient(
-            candidate, scale_gradients(candidate, result), vector, names
-        )
-        return -result.value / statistics.rows, -gradient / statistics.rows
+        value, slope = 0.0, np.zeros_like(vector)
+        for one in every:
+            result = evaluate(one, candidate, tightened)
+            gradients = scale_gradients(candidate, result)
+            value += result.value / rows
+            slope += free_gradient(candidate, gradients, vector, names) / rows
+        return -value, -slope
 
-    size = max(statistics.squares / statistics.rows, np.finfo(np.float64).tiny)
-    floor = _LEAST_NOISE[statistics.uncaptured.parts.dtype]
+    squares = max(one.squares for one in every)
+    size = max(squares / rows, np.finfo(np.float64).tiny)
+    floor = _LEAST_NOISE[every[0].uncaptured.parts.dtype]
     start = free(process, names)
     log_limits = {
         "noise": (np.log(floor * size), None),
@@ -278,7 +286,7 @@ def fit_scales(
         for _ in free(process, [name])
     ]
     # Waiting for a busy machine's other cores costs more than they would bring.
-    few = len(statistics.moment) <= _MANY_FEATURES
+    few = len(every[0].moment) <= _MANY_FEATURES
     with single_threaded_blas() if few else contextlib.nullcontext():
         found: Any = minimize(
             objective,
