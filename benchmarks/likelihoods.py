@@ -153,11 +153,11 @@ def _judged(found: tuple[np.ndarray, float], y: np.ndarray):
 
 
 def generated(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eight columns, two classes, and the chance of the second."""
+    """Eight columns, two classes, and the chance of the second: smooth, all columns."""
     generator = np.random.default_rng(seed)
     x = generator.normal(size=(rows, 8)).astype(np.float32)
     f = 1.5 * np.sin(x[:, 0] + x[:, 1]) + x[:, 2] * x[:, 3]
-    f += 0.8 * np.cos(1.5 * x[:, 4]) - 0.5 * x[:, 5] ** 2 * np.sign(x[:, 6])
+    f += 0.8 * np.cos(1.5 * x[:, 4]) - x[:, 5] * np.tanh(x[:, 6]) + 0.5 * x[:, 7]
     chance = expit(f)
     return x, (generator.random(rows) < chance).astype(np.float64), chance
 

@@ -11,10 +11,12 @@ is run:
 
 - ``defaults``: `zonal.fit` as it comes, 512 features.
 - ``solve``: learned with 512 features, solved with 4096.
-- ``layouts``: layouts, penalties and radial orders, one change from the default each.
+- ``layouts``: layouts, penalties and radial orders, one change from the default each
+  (``--steps`` makes all of them shorter).
 - ``peers``: GPyTorch's SVGP (512 inducing points, Matern-3/2 with ARD, Adam at 0.01,
   batches of 1024, 20 epochs) and LightGBM (learning rate 0.05, early stopping on a
-  tenth of the rows, constant noise from that tenth).
+  tenth of the rows, constant noise from that tenth); ``gpytorch`` and ``lightgbm`` are
+  one of them alone.
 
 Peers: ``pip install "zonal[bench]"``. See tables.py for the data.
 """
@@ -23,6 +25,7 @@ Peers: ``pip install "zonal[bench]"``. See tables.py for the data.
 
 import argparse
 import datetime
+import functools
 import os
 import time
 import warnings
@@ -143,17 +146,18 @@ def gpytorch_scores(split: Split, epochs: int = 20) -> dict[str, float]:
     return judged(split, mean, variance, seconds)
 
 
-def runs(what: str):
+def runs(what: str, steps: int):
     """Name and scores of everything that is asked for."""
-    if what == "defaults":
-        yield "zonal", zonal_scores
-    if what == "solve":
-        yield "zonal, solved with 4096", lambda s: zonal_scores(s, solve_features=4096)
-    if what == "layouts":
-        for name, change in CHANGES.items():
-            yield name, lambda split, change=change: zonal_scores(split, **change)
-    if what == "peers":
+    changes = {
+        "defaults": {"zonal": {}},
+        "solve": {"zonal, solved with 4096": {"solve_features": 4096}},
+        "layouts": CHANGES,
+    }
+    for name, change in changes.get(what, {}).items():
+        yield name, functools.partial(zonal_scores, most_steps=steps, **change)
+    if what in ("peers", "lightgbm"):
         yield "LightGBM", lightgbm_scores
+    if what in ("peers", "gpytorch"):
         yield "GPyTorch SVGP-512", gpytorch_scores
 
 
@@ -161,9 +165,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("sets", nargs="*", default=UCI)
     parser.add_argument(
-        "--what", default="defaults", choices=["defaults", "solve", "layouts", "peers"]
+        "--what",
+        default="defaults",
+        choices=["defaults", "solve", "layouts", "peers", "lightgbm", "gpytorch"],
     )
     parser.add_argument("--split", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=Recipe.most_steps)
     parser.add_argument("--data")
     options = parser.parse_args()
     folder = data_folder(options.data)
@@ -172,7 +179,7 @@ def main() -> None:
     print(f"{'set':22}{'what':38}{'RMSE':>8}{'NLL':>9}{'90 %':>7}{'s':>7}  depth")
     for name in options.sets:
         split = uci_split(folder, name, options.split)
-        for what, scores in runs(options.what):
+        for what, scores in runs(options.what, options.steps):
             found = scores(split)
             depth = (
                 f"{found['depth']:.0f} ({found['levels']:.0f} levels)"
