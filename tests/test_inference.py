@@ -20,7 +20,7 @@ from zonal.likelihoods import (
 )
 from zonal.objective import evaluate
 from zonal.posterior import Posterior
-from zonal.statistics import collect
+from zonal.statistics import Statistics, collect
 
 
 def prior(columns=2, n_features=40, seed=0, levels=10):
@@ -216,6 +216,18 @@ def test_float32_and_chunks_change_little():
     np.testing.assert_allclose(
         at_rows(coarse, x[:50])[0], at_rows(fine, x[:50])[0], atol=1e-3
     )
+
+
+def test_softmax_starts_closer_than_the_prior():
+    x = inputs(500)
+    y = targets(Softmax(3), x)
+    process = prior()
+    nothing = [Statistics.zero(process.basis)] * 3
+    cold = found(Softmax(3), x, y, process, start=nothing)
+    warm = found(Softmax(3), x, y, process)
+    assert warm.bounds[0] > cold.bounds[0]
+    assert warm.bound == pytest.approx(cold.bound, rel=1e-5)
+    assert len(warm.bounds) <= len(cold.bounds)
 
 
 def test_large_counts_far_from_the_prior_are_no_trouble():

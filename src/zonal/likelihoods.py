@@ -60,6 +60,8 @@ _BLOCK = 2_000
 _LARGEST_EXPONENT = 80.0
 _BISECTIONS = 60
 _LARGEST_COUNT = 1e12
+# What a class that was not seen counts for, where softmax starts.
+_DIRICHLET = 0.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -491,6 +493,17 @@ class Softmax(ClassLikelihood):
         for rows, f in self._blocks(mean, variance):
             shares[rows] = softmax(f, axis=2).mean(axis=0)
         return shares / shares.sum(axis=1, keepdims=True)
+
+    def starting_sites(self, y, exposure=None):
+        """Labels as observed logarithms of class probabilities (Milios et al. 2018).
+
+        Those of a Dirichlet with one count for the class seen and a little for the
+        others, matched by log-normals: regression with known precisions.
+        """
+        counts = np.full((len(y), self.n_classes), _DIRICHLET)
+        counts[np.arange(len(y)), y.astype(int)] += 1
+        variance = np.log1p(1 / counts)
+        return self.centred(np.log(counts) - variance / 2), 1 / variance
 
     def centred(self, mean):
         """A shift of all functions changes nothing, and under one prior is zero."""
