@@ -156,6 +156,7 @@ def learn(
 
     Examples
     --------
+    >>> from zonal import ArraySource
     >>> generator = np.random.default_rng(0)
     >>> x = generator.normal(size=(300, 2))
     >>> y = np.sin(2 * x[:, 0]) + 0.1 * generator.normal(size=300)
