@@ -24,3 +24,12 @@ def x64():
     """Float64 inside JAX, for the tests that compare with float64 truth."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(scope="module")
+def few_starts():
+    """For tests that do not depend on where learning starts: one place to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zonal.learning._START_SCALES", (0.5,))
+        patch.setattr("zonal.learning._START_LEVELS", (10,))
+        yield

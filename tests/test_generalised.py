@@ -20,19 +20,11 @@ from zonal import (
     UnitVectors,
     fit_likelihood,
 )
-from zonal import learning as module
 from zonal.learning import LearningStoppedWarning
 
+pytestmark = pytest.mark.usefixtures("few_starts")
+
 SMALL = Recipe(n_features=30, most_steps=15)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_starts():
-    """What is tested here does not depend on where learning starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_START_SCALES", (0.5,))
-        patch.setattr(module, "_START_LEVELS", (10,))
-        yield
 
 
 def table(rows=600, seed=0):

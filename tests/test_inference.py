@@ -335,3 +335,15 @@ def test_a_refit_that_spoils_the_bound_is_taken_back():
     plain = found(Poisson(), x, y, process, most_passes=1)
     assert state.bound >= plain.bound
     assert state.bound == max(state.bounds)
+
+
+def test_sums_too_coarse_for_their_sites_are_taken_again():
+    """Large counts make sites so precise that float32 sums are not definite."""
+    x = inputs(3000)
+    y = np.round(1e7 * np.exp(np.sin(x[:, 0])))
+    process = prior(n_features=100)
+    offsets = np.array([np.log(1e7)])
+    coarse = infer([process], ArraySource(x, y), Poisson(), offsets)
+    fine = infer([process], ArraySource(x, y), Poisson(), offsets, dtype=np.float64)
+    assert coarse.statistics[0].uncaptured.parts.dtype == np.float64
+    assert coarse.bound == pytest.approx(fine.bound, rel=1e-9)

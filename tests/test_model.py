@@ -9,20 +9,12 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from zonal import ArraySource, Prediction, Recipe, UnitVectors, fit
-from zonal import learning as module
 from zonal import model as model_module
 from zonal.scaling import ConstantWarning
 
+pytestmark = pytest.mark.usefixtures("few_starts")
+
 SMALL = Recipe(n_features=40, most_steps=20)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_starts():
-    """What is tested here does not depend on where learning starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_START_SCALES", (0.5,))
-        patch.setattr(module, "_START_LEVELS", (10,))
-        yield
 
 
 def table(rows=400, seed=0):

@@ -1,6 +1,7 @@
 """Ascent: L-BFGS on the exact bound of some rows."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -14,6 +15,12 @@ __all__ = ["Ascent"]
 
 # Small problems, by rows times squared features, are learned in float64.
 _FINE_WORK = 5e8
+
+
+def sample_dtype(process: Process, rows: int) -> Any:
+    """The precision to learn in from so many rows."""
+    work = rows * process.basis.n_features**2
+    return np.float64 if work <= _FINE_WORK else np.float32
 
 
 class Ascent:
@@ -47,9 +54,7 @@ class Ascent:
         self._unknowns = Unknowns(process, phases, fixed)
         self._sources = sources
         self._tightened: Tightening = tightened
-        rows = sources[0].n_rows or 0
-        work = rows * process.basis.n_features**2
-        self._dtype = np.float64 if work <= _FINE_WORK else np.float32
+        self._dtype = sample_dtype(process, sources[0].n_rows or 0)
         self._total = sum(
             float(len(chunk) if chunk.weight is None else chunk.weight.sum())
             for chunk in sources[0].chunks()

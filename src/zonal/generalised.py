@@ -30,7 +30,7 @@ from zonal.likelihoods import (
 from zonal.objective import Process, fit_scales
 from zonal.passes import chunk_results
 from zonal.scaling import ConstantWarning, ScaledSource, Scaling
-from zonal.site_learning import SiteLearner
+from zonal.site_learning import SiteLearner, refitted
 from zonal.sources import ArraySource, Chunk, Source
 from zonal.statistics import row_weights
 
@@ -173,7 +173,7 @@ def _solved(
     They start from the sample's sites, scaled up: most of the way is behind them.
     """
     sample = learner.sample
-    few = learner.inferred(process, sample, None, learner.likelihood)
+    few = learner.on_sample(process)
     count = rows.n_rows
     work = (np.inf if count is None else count) * process.basis.n_features**2
     dtype = np.float64 if work <= _AFFORDABLE else np.float32
@@ -217,10 +217,7 @@ def _own_refitted(state: Inferred, sample: Chunk) -> Likelihood:
     few = sample.thinned(_OWN_ROWS, 0)
     frame = whiten(state.processes[0].basis)
     at = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
-    mean, variance = at(few)
-    return state.likelihood.refitted(
-        np.asarray(few.y, np.float64), row_weights(few)[0], mean, variance, few.exposure
-    )
+    return refitted(state.likelihood, few, *at(few))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import solve_triangular
 
 from zonal.basis import feature_scales
 from zonal.frame import Frame, whiten
@@ -80,7 +79,8 @@ class Inferred:
 
     ``statistics`` are the sums of the sites, one for each function; ``proposed`` those
     of the sites that would come next, the same at the fixed point. ``factors`` shrink
-    what the features do not capture, in the bound.
+    what the features do not capture, in the bound; a ``lift`` above zero says that
+    rounding of the sums shows in it.
     """
 
     processes: tuple[Process, ...]
@@ -92,6 +92,7 @@ class Inferred:
     bound: float
     bounds: tuple[float, ...]
     converged: bool
+    lift: float
     sites: Sites | None = None
 
     @property
@@ -173,11 +174,21 @@ def infer(
         found = _full_pass(
             frame, processes, now, factors, source, likelihood, offsets, keep_sites
         )
-        if frame.dtype == np.float32 and any(one.lift for one in found.posteriors):
-            # Sums too coarse for sites this precise: what is left is done in float64.
-            frame = whiten(processes[0].basis, np.float64)
-            now = tuple(start)
-            continue
+        if found.lift > 0 and frame.dtype == np.float32:
+            # Sums too coarse for sites this precise: all of it again, in float64.
+            return infer(
+                processes,
+                source,
+                likelihood,
+                offsets,
+                tightened=tightened,
+                dtype=np.float64,
+                tolerance=tolerance,
+                most_passes=most_passes,
+                keep_sites=keep_sites,
+                refit=refit,
+                callback=callback,
+            )
         bounds.append(found.bound)
         if callback is not None:
             callback(number, found.bound)
@@ -227,7 +238,7 @@ def _next_step(step: float, now: np.ndarray, before: np.ndarray | None) -> float
     row tell. Sites that do not know of each other, as with several functions, overshoot
     (λ < 0); heavy tails come in slowly (λ > 0). A step of 2/(2 - λ) is better for both.
     """
-    if before is None:
+    if before is None or not before.any():
         return min(1.0, 2 * step)
     shrunk = float(now @ before / (before @ before))
     rate = 1 - (1 - shrunk) / step
@@ -361,12 +372,10 @@ class _Marginals:
     def of(cls, posterior: Posterior, dtype: Any, factor: float = 1.0) -> "_Marginals":
         basis = posterior.process.basis
         scales = feature_scales(basis)
-        size = len(scales)
-        inverse = solve_triangular(posterior.factor, np.eye(size), lower=True)
         variance = factor * float(basis.variance)
         return cls(
             scales * posterior.weights,
-            (inverse * scales).T.astype(dtype),
+            (posterior.inverse_factor * scales).T.astype(dtype),
             variance * basis.energies[list(basis.incomplete)],
             variance * basis.missing_energy,
         )
@@ -383,12 +392,9 @@ class _Marginals:
 
 def _divergence(posterior: Posterior) -> float:
     """KL divergence of the posterior of the features' weights from their prior."""
-    factor, weights = posterior.factor, posterior.weights
-    inverse = solve_triangular(factor, np.eye(len(factor)), lower=True)
-    log_determinant = 2 * np.sum(np.log(np.diag(factor)))
-    return 0.5 * float(
-        np.sum(inverse**2) + weights @ weights - len(weights) + log_determinant
-    )
+    weights, spread = posterior.weights, np.sum(posterior.inverse_factor**2)
+    log_determinant = 2 * np.sum(np.log(np.diag(posterior.factor)))
+    return 0.5 * float(spread + weights @ weights - len(weights) + log_determinant)
 
 
 def marginals(
@@ -471,6 +477,7 @@ def _full_pass(
         expected - divergence,
         (),
         False,
+        max(posterior.lift for posterior in posteriors),
         _stacked(kept) if keep_sites else None,
     )
 

@@ -286,27 +286,20 @@ class Learner:
         Only the choice is kept. Scales that a dozen steps on few rows have bent to fit
         them are a worse place to go on from than equal ones.
         """
-        recipe = self.recipe
-        few = self.sample.thinned(_START_ROWS, recipe.seed)
-        features = min(_START_FEATURES, recipe.n_features)
-        best: tuple[float, Sphere] | None = None
-
-        def attempt(sphere: Sphere, kernel: Kernel) -> None:
-            nonlocal best
-            if self.stopped:
-                return
+        spheres, kernel = self._spheres, self._kernels[0]
+        if len(spheres) == 1:
+            return self._full_start(spheres[0], kernel)
+        few = self.sample.thinned(_START_ROWS, self.recipe.seed)
+        features = min(_START_FEATURES, self.recipe.n_features)
+        best, highest = spheres[0], -np.inf
+        for sphere in spheres:
             start = self._even(sphere, kernel, features, few)
             _, reached = self._improve(start, few, _START_STEPS, "start", "anchored")
-            if best is None or reached > best[0]:
-                best = reached, sphere
-
-        spheres, kernels = self._spheres, self._kernels
-        if len(spheres) == 1:
-            best = -np.inf, spheres[0]  # nothing to choose between
-        for sphere in spheres if best is None else []:
-            attempt(sphere, kernels[0])
-        assert best is not None, "there is at least one start"
-        return self._full_start(best[1], kernels[0])
+            if reached > highest:
+                best, highest = sphere, reached
+            if self.stopped:
+                break
+        return self._full_start(best, kernel)
 
     def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
         recipe = self.recipe

@@ -119,6 +119,11 @@ class Posterior:
         return factorise(np.outer(scales, scales) * gram / float(self.process.noise))
 
     @functools.cached_property
+    def inverse_factor(self) -> Float[np.ndarray, "features features"]:
+        """Inverse of the Cholesky factor."""
+        return solve_triangular(self.factor, np.eye(len(self.factor)), lower=True)
+
+    @functools.cached_property
     def weights(self) -> Float[np.ndarray, " features"]:
         """Posterior mean μ of the scaled features' weights."""
         scales = feature_scales(self.process.basis)
@@ -128,8 +133,7 @@ class Posterior:
     @property
     def effective_parameters(self) -> float:
         """tr(A⁻¹S): how many parameters the data have determined."""
-        inverse = solve_triangular(self.factor, np.eye(len(self.factor)), lower=True)
-        return float(len(self.factor) - np.sum(inverse**2))
+        return float(len(self.factor) - np.sum(self.inverse_factor**2))
 
     def predict(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from zonal.ascent import Ascent
+from zonal.ascent import Ascent, sample_dtype
 from zonal.checkpoints import Step
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import Inferred, infer, marginals
@@ -21,14 +21,12 @@ from zonal.objective import Process
 from zonal.sources import Chunk, Source, source_of
 from zonal.statistics import collect, row_weights
 
-__all__ = ["SiteLearner"]
+__all__ = ["SiteLearner", "refitted"]
 
 # Steps between two inferences, and how closely to infer in between.
 _STEPS = 15
 _TOLERANCE = 1e-5
 _MOST_PASSES = 12
-# Small problems, by rows times squared features, are inferred in float64.
-_FINE_WORK = 5e8
 
 
 class SiteLearner(Learner):
@@ -69,7 +67,10 @@ class SiteLearner(Learner):
                 )
                 self._climb(ascent, min(steps, _STEPS), stage, len(rows))
                 steps -= _STEPS
-                likelihood = refitted(state, rows)
+                sites = state.known_sites
+                likelihood = refitted(
+                    state.likelihood, rows, sites.mean, sites.variance
+                )
                 moved = self.inferred(ascent.best, rows, state, likelihood)
                 if moved.bound <= state.bound:
                     break
@@ -85,13 +86,23 @@ class SiteLearner(Learner):
 
     def _settle(self, process: Process) -> None:
         """Go on with the likelihood and the sites that belong to a process."""
-        for rows, state in self._tried:
-            if state.processes[0] is process:
-                self.likelihood, self._last = state.likelihood, (rows, state)
+        for tried in reversed(self._tried):
+            if tried[1].processes[0] is process:
+                # The one before may yet be returned to; all others are done with.
+                self._tried = [tried] if self._last is None else [self._last, tried]
+                self.likelihood, self._last = tried[1].likelihood, tried
+                return
 
     def _before(self, rows: Chunk) -> Inferred | None:
         """What was inferred last, if it was of the same rows."""
         return self._last[1] if self._last and self._last[0] is rows else None
+
+    def on_sample(self, process: Process) -> Inferred:
+        """What the whole sample says under a process, inferred unless it is known."""
+        before = self._before(self.sample)
+        if before is not None and before.processes[0] is process:
+            return before
+        return self.inferred(process, self.sample, None, self.likelihood)
 
     def inferred(
         self,
@@ -101,8 +112,7 @@ class SiteLearner(Learner):
         likelihood: Likelihood,
     ) -> Inferred:
         """Sites of some rows, starting from those they had before the prior moved."""
-        work = len(rows) * process.basis.n_features**2
-        dtype = np.float64 if work <= _FINE_WORK else np.float32
+        dtype = sample_dtype(process, len(rows))
         start = None
         with quiet_phases():
             if before is not None:
@@ -127,8 +137,7 @@ class SiteLearner(Learner):
         held_out = self.held_out
         if held_out is None or self.stopped:
             return None
-        before = self._before(self.sample)
-        state = self.inferred(process, self.sample, before, self.likelihood)
+        state = self.on_sample(process)
         with quiet_phases():
             at = marginals(state.posteriors, self.offsets, whiten(process.basis))
             mean, variance = at(held_out)
@@ -138,13 +147,9 @@ class SiteLearner(Learner):
         return float(np.average(density, weights=held_out.weight))
 
 
-def refitted(state: Inferred, rows: Chunk) -> Likelihood:
-    """The likelihood with its own parameters fitted to rows whose sites are known."""
-    sites = state.known_sites
-    return state.likelihood.refitted(
-        np.asarray(rows.y, np.float64),
-        row_weights(rows)[0],
-        sites.mean,
-        sites.variance,
-        rows.exposure,
-    )
+def refitted(
+    likelihood: Likelihood, rows: Chunk, mean: np.ndarray, variance: np.ndarray
+) -> Likelihood:
+    """The likelihood with its own parameters fitted to rows of known marginals."""
+    y, (weight, _) = np.asarray(rows.y, np.float64), row_weights(rows)
+    return likelihood.refitted(y, weight, mean, variance, rows.exposure)
