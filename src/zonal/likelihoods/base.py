@@ -1,0 +1,128 @@
+"""What every likelihood answers, and the quadrature that several share."""
+
+import abc
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize
+
+from zonal.parameters import free, with_free
+
+__all__ = ["Expected", "Likelihood"]
+
+Rows = Float[np.ndarray, " rows"]
+Latents = Float[np.ndarray, "rows latents"]
+
+# Gauss-Hermite nodes; tests/test_likelihoods.py holds what they are good for.
+_NODES = 32
+# An exponent beyond this is a prediction gone astray; inference takes it back.
+_LARGEST_EXPONENT = 80.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Expected:
+    """E_q[log p(y|f)] of each row, and its derivatives in each marginal."""
+
+    value: Rows
+    mean_bar: Latents
+    variance_bar: Latents
+
+
+class Likelihood(abc.ABC):
+    """How a target follows from one or several functions at its row."""
+
+    n_latents: int = 1
+    #: Whether the target is a real number, to be standardised like a column.
+    real: bool = False
+    #: Whether its functions can be exchanged, and so share one prior.
+    exchangeable: bool = False
+
+    @abc.abstractmethod
+    def expected(
+        self,
+        y: Rows,
+        mean: Latents,
+        variance: Latents,
+        exposure: Rows | None = None,
+    ) -> Expected:
+        """The expected log density of targets, and its derivatives."""
+
+    @abc.abstractmethod
+    def log_density(
+        self,
+        y: Rows,
+        mean: Latents,
+        variance: Latents,
+        exposure: Rows | None = None,
+    ) -> Rows:
+        """Log predictive density, or probability, of targets: log E_q[p(y|f)]."""
+
+    def check(self, y: Rows, first_row: int = 0) -> None:
+        """Refuse targets that cannot be, naming the first."""
+        return
+
+    def moments(
+        self, y: Rows, weight: Rows, exposure: Rows | None = None
+    ) -> Float[np.ndarray, " sums"]:
+        """Sums over rows that tell where to start; those of two tables add up."""
+        return np.zeros(0)
+
+    def offsets(
+        self, moments: Float[np.ndarray, " sums"]
+    ) -> Float[np.ndarray, " latents"]:
+        """The functions' prior means."""
+        return np.zeros(self.n_latents)
+
+    def starting_sites(
+        self, y: Rows, exposure: Rows | None = None
+    ) -> tuple[Latents, Latents] | None:
+        """Targets and precisions to start from, where the prior is a bad place to."""
+        return None
+
+    def centred(self, mean: Latents) -> Latents:
+        """Means without what the likelihood cannot see of them."""
+        return mean
+
+    def refitted(
+        self,
+        y: Rows,
+        weight: Rows,
+        mean: Latents,
+        variance: Latents,
+        exposure: Rows | None = None,
+    ) -> "Likelihood":
+        """The likelihood whose own parameters explain some rows best."""
+        start = free(self)
+        if len(start) == 0:
+            return self
+
+        def objective(vector: np.ndarray) -> float:
+            candidate = with_free(self, vector)
+            found = candidate.expected(y, mean, variance, exposure)
+            return -float(weight @ found.value / weight.sum())
+
+        # Parameters are logarithms: a factor of e^3 in one go is plenty.
+        bounds = [(number - 3, number + 3) for number in start]
+        found: Any = minimize(objective, start, method="L-BFGS-B", bounds=bounds)
+        return with_free(self, found.x) if found.fun <= objective(start) else self
+
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(_NODES)
+WEIGHTS /= WEIGHTS.sum()
+
+
+def at_nodes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Values of one function at the nodes of its marginal, (rows, nodes)."""
+    return mean[:, None] + np.sqrt(variance)[:, None] * NODES
+
+
+def averaged(values: np.ndarray) -> Latents:
+    """Averages of values at the nodes, as the one column of a single function."""
+    return (values @ WEIGHTS)[:, None]
+
+
+def exp(exponent: np.ndarray) -> np.ndarray:
+    """The exponential function, without overflow."""
+    return np.exp(np.minimum(exponent, _LARGEST_EXPONENT))

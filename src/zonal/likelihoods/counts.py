@@ -1,0 +1,177 @@
+"""Targets that count: Poisson, and with more scatter."""
+
+import abc
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import betainc, expit, gammaln, logsumexp, pdtr
+
+from zonal.likelihoods.base import (
+    WEIGHTS,
+    Expected,
+    Latents,
+    Likelihood,
+    Rows,
+    at_nodes,
+    averaged,
+    exp,
+)
+from zonal.parameters import POSITIVE, Number, check_values, learned
+
+__all__ = ["CountLikelihood", "NegativeBinomial", "Poisson"]
+
+_LARGEST_COUNT = 1e12
+
+
+class CountLikelihood(Likelihood):
+    """A target that counts: 0, 1, 2, ...; the function is the log of its rate.
+
+    ``exposure`` is what a row's rate is multiplied by: hours watched, people at risk.
+    """
+
+    @abc.abstractmethod
+    def spread(
+        self, mean: Latents, variance: Latents, exposure: Rows | None = None
+    ) -> tuple[Rows, Rows]:
+        """Predictive mean and variance of a new count."""
+
+    @abc.abstractmethod
+    def _at_most(self, count: np.ndarray, rate: np.ndarray) -> np.ndarray:
+        """Probability of at most so many, given the rate."""
+
+    def check(self, y, first_row=0):
+        bad = np.flatnonzero((y < 0) | (y != np.floor(y)))
+        if len(bad):
+            raise ValueError(
+                f"counts are 0, 1, 2, ...; row {first_row + bad[0]} has {y[bad[0]]:g}"
+            )
+        large = np.flatnonzero(y > _LARGEST_COUNT)
+        if len(large):
+            raise ValueError(
+                f"row {first_row + large[0]} counts {y[large[0]]:g}; beyond "
+                f"{_LARGEST_COUNT:g} take the logarithm and zonal.fit"
+            )
+
+    def moments(self, y, weight, exposure=None):
+        exposed = weight.sum() if exposure is None else weight @ exposure
+        return np.array([weight @ y, exposed])
+
+    def offsets(self, moments):
+        return np.array([np.log((moments[0] + 0.5) / moments[1])])
+
+    def starting_sites(self, y, exposure=None):
+        """Each count is its own first guess: log rates, as exact as counts are."""
+        target = np.log(y + 0.5) - _log_exposure(exposure)
+        return target[:, None], (y + 0.5)[:, None]
+
+    def _rates(
+        self, mean: Latents, variance: Latents, exposure: Rows | None
+    ) -> np.ndarray:
+        """Rates at the nodes of the function, (rows, nodes)."""
+        exponent = at_nodes(mean[:, 0], variance[:, 0])
+        return exp((exponent.T + _log_exposure(exposure)).T)
+
+    def quantiles(
+        self,
+        levels: np.ndarray,
+        mean: Latents,
+        variance: Latents,
+        exposure: Rows | None = None,
+    ) -> Float[np.ndarray, "rows levels"]:
+        """The least counts that are reached with each probability."""
+        rates = self._rates(mean, variance, exposure)
+        columns = []
+        for level in levels:
+            low, high = np.full(len(mean), -1.0), np.ones(len(mean))
+            while np.any(
+                short := self._at_most(high[:, None], rates) @ WEIGHTS < level
+            ):
+                low, high = np.where(short, high, low), np.where(short, 2 * high, high)
+            while True:
+                middle = np.floor((low + high) / 2)
+                # Beyond 2^53 neighbouring numbers are further apart than one.
+                if np.all((high - low <= 1) | (middle == low) | (middle == high)):
+                    break
+                reached = self._at_most(middle[:, None], rates) @ WEIGHTS >= level
+                low = np.where(reached, low, middle)
+                high = np.where(reached, middle, high)
+            columns.append(high)
+        return np.column_stack(columns)
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisson(CountLikelihood):
+    """Counts whose variance is their mean. E is closed form.
+
+    Examples
+    --------
+    >>> mean, variance = np.log(np.array([[7.0]])), np.zeros((1, 1))
+    >>> Poisson().quantiles(np.array([0.5]), mean, variance)
+    array([[7.]])
+    """
+
+    def expected(self, y, mean, variance, exposure=None):
+        log_mean = mean[:, 0] + _log_exposure(exposure)
+        rate = exp(log_mean + variance[:, 0] / 2)
+        value = y * log_mean - rate - gammaln(y + 1)
+        return Expected(value, (y - rate)[:, None], -0.5 * rate[:, None])
+
+    def log_density(self, y, mean, variance, exposure=None):
+        rates = self._rates(mean, variance, exposure)
+        parts = y[:, None] * np.log(rates) - rates - gammaln(y + 1)[:, None]
+        return logsumexp(parts, axis=1, b=WEIGHTS)
+
+    def spread(self, mean, variance, exposure=None):
+        rate = exp(mean[:, 0] + variance[:, 0] / 2 + _log_exposure(exposure))
+        return rate, rate + rate**2 * np.expm1(variance[:, 0])
+
+    def _at_most(self, count, rate):
+        return pdtr(count, rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class NegativeBinomial(CountLikelihood):
+    """Counts that scatter more than their mean: variance rate + rate² · dispersion."""
+
+    dispersion: Number = learned(POSITIVE, default=0.5)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+    def _log_probability(self, y: np.ndarray, log_rate: np.ndarray) -> np.ndarray:
+        size = 1 / float(self.dispersion)
+        constant = gammaln(y + size) - gammaln(size) - gammaln(y + 1)
+        excess = np.logaddexp(0, log_rate - np.log(size))
+        return constant + y * (log_rate - np.log(size)) - (y + size) * excess
+
+    def expected(self, y, mean, variance, exposure=None):
+        size = 1 / float(self.dispersion)
+        log_rate = (at_nodes(mean[:, 0], variance[:, 0]).T + _log_exposure(exposure)).T
+        value = self._log_probability(y[:, None], log_rate) @ WEIGHTS
+        share = expit(log_rate - np.log(size))
+        total = (y + size)[:, None]
+        slope, curvature = y[:, None] - total * share, -total * share * (1 - share)
+        return Expected(value, averaged(slope), 0.5 * averaged(curvature))
+
+    def log_density(self, y, mean, variance, exposure=None):
+        log_rate = np.log(self._rates(mean, variance, exposure))
+        return logsumexp(self._log_probability(y[:, None], log_rate), axis=1, b=WEIGHTS)
+
+    def spread(self, mean, variance, exposure=None):
+        rate, around = Poisson().spread(mean, variance, exposure)
+        squares = around - rate + rate**2
+        return rate, around + float(self.dispersion) * squares
+
+    def _at_most(self, count, rate):
+        size = 1 / float(self.dispersion)
+        return _negative_binomial_at_most(count, size, size / (size + rate))
+
+
+def _negative_binomial_at_most(count, size, success):
+    """SciPy's `nbdtr` takes whole sizes only; the incomplete beta takes any."""
+    return np.where(count < 0, 0.0, betainc(size, np.maximum(count, 0) + 1, success))
+
+
+def _log_exposure(exposure: Rows | None) -> np.ndarray | float:
+    return 0.0 if exposure is None else np.log(exposure)
