@@ -181,25 +181,24 @@ def scale(rows: int, **_) -> None:
 
 def covtype(data: str | None, features: int, **_) -> None:
     parts = table(data, "covtype")
-    x, y = columns(parts, "Cover_Type"), parts["Cover_Type"].astype(int)
-    codes = Labels.of(y).codes(y).astype(int)
-    test = row_hash(x) % np.uint64(5) == 0
-    rows = x[~test], codes[~test], x[test]
-    chance, seconds, model = zonal_chances(*rows, features=features)
-    told(f"zonal, {features} features", chance, codes[test], seconds)
-    print(f"    learned depth {model.depth}")
-    told("LightGBM", *_judged(lightgbm_chances(*rows, tuned=False), codes[test]))
+    judged_by_hash(columns(parts, "Cover_Type"), parts["Cover_Type"], 5, features)
 
 
 def flights(data: str | None, features: int, **_) -> None:
     parts = table(data, "flights_3m")
-    x, y = columns(parts, "delay"), (parts["delay"] > 15).astype(int)
-    test = row_hash(x) % np.uint64(10) == 0
-    rows = x[~test], y[~test], x[test]
+    judged_by_hash(columns(parts, "delay"), parts["delay"] > 15, 10, features)
+
+
+def judged_by_hash(x: np.ndarray, y: np.ndarray, share: int, features: int) -> None:
+    """Scores on one row in ``share``, beside LightGBM's."""
+    codes = Labels.of(y).codes(y).astype(int)
+    test = row_hash(x) % np.uint64(share) == 0
+    rows = x[~test], codes[~test], x[test]
     chance, seconds, model = zonal_chances(*rows, features=features)
-    told(f"zonal, {features} features", chance, y[test], seconds)
-    print(f"    learned depth {model.depth}")
-    told("LightGBM", *_judged(lightgbm_chances(*rows, tuned=False), y[test]))
+    told(f"zonal, {features} features", chance, codes[test], seconds)
+    passes = sum(step.stage == "infer" for step in model.history)
+    print(f"    learned depth {model.depth}, {passes} passes over all rows")
+    told("LightGBM", *_judged(lightgbm_chances(*rows, tuned=False), codes[test]))
 
 
 def counts(data: str | None, **_) -> None:

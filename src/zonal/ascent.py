@@ -16,6 +16,11 @@ __all__ = ["Ascent"]
 # Small problems, by rows times squared features, are learned in float64.
 _FINE_WORK = 5e8
 
+# A step that gains less than this, in nats a row, is rounding; looking for a better one
+# along the same line is given up after so many tries.
+_LEAST_GAIN = 2e-6
+_MOST_TRIES = 10
+
 
 def sample_dtype(process: Process, rows: int) -> Any:
     """The precision to learn in from so many rows."""
@@ -75,7 +80,13 @@ class Ascent:
                 method="L-BFGS-B",
                 callback=told,
                 bounds=self._unknowns.bounds,
-                options={"maxiter": steps, "maxcor": 20, "maxfun": 2 * steps + 10},
+                options={
+                    "maxiter": steps,
+                    "maxcor": 20,
+                    "maxfun": 2 * steps + 10,
+                    "ftol": _LEAST_GAIN,
+                    "maxls": _MOST_TRIES,
+                },
             )
 
     def _objective(self, vector: np.ndarray) -> tuple[float, np.ndarray]:

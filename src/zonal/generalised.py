@@ -117,6 +117,8 @@ def fit_likelihood(
             ConvergenceWarning,
             stacklevel=2,
         )
+    # The sums of sites that would have come next are done with.
+    state = dataclasses.replace(state, proposed=())
     return GeneralisedModel(scaling, state, tuple(history))
 
 
@@ -272,6 +274,29 @@ class LatentPrediction:
             )
         found = likelihood.quantiles(levels, self.mean_f, self.variance_f)
         return self.centre[:, None] + self.width * found
+
+    def distribution(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+        """Probability that a new target is at most y."""
+        kinds = (RealLikelihood, CountLikelihood)
+        likelihood = self._kind(kinds, "distribution function")
+        y = np.asarray(y, np.float64)
+        if isinstance(likelihood, CountLikelihood):
+            return likelihood.distribution(
+                y, self.mean_f, self.variance_f, self.exposure
+            )
+        y = (y - self.centre) / self.width
+        return likelihood.distribution(y, self.mean_f, self.variance_f)
+
+    def draw(
+        self, count: int, generator: np.random.Generator
+    ) -> Float[np.ndarray, "rows samples"]:
+        """New targets at random, every row for itself."""
+        deviation = np.sqrt(self.variance_f)
+        columns = []
+        for _ in range(count):
+            f = self.mean_f + deviation * generator.normal(size=self.mean_f.shape)
+            columns.append(self.likelihood.draw(f, generator, self.exposure))
+        return self.centre[:, None] + self.width * np.column_stack(columns)
 
     def log_density(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
         """Log predictive density, or probability, of targets."""

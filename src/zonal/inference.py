@@ -160,69 +160,115 @@ def infer(
     >>> found.converged, len(found.bounds) <= 15
     (True, True)
     """
-    processes = tuple(processes)
-    frame = whiten(processes[0].basis, dtype)
-    if start is None:
-        start = _first_sums(frame, source, likelihood, offsets)
-    now, step, bounds = tuple(start), 1.0, []
-    factors = (1.0,) * len(processes)
-    if tightened:
-        factors = tuple(map(_best_factor, processes, now))
-    best: Inferred | None = None
-    refitted = False
-    for number in range(1, most_passes + 1):
-        found = _full_pass(
-            frame, processes, now, factors, source, likelihood, offsets, keep_sites
-        )
-        if found.lift > 0 and frame.dtype == np.float32:
-            # Sums too coarse for sites this precise: all of it again, in float64.
-            return infer(
+    run = _Run(
+        source, offsets, tightened, tolerance, most_passes, keep_sites, refit, callback
+    )
+    try:
+        return run.ended(tuple(processes), likelihood, start, dtype)
+    except _CoarseSumsError:
+        return run.ended(tuple(processes), likelihood, None, np.float64)
+
+
+class _CoarseSumsError(ArithmeticError):
+    """Sums in float32 are too coarse for sites this precise."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Run:
+    """One inference: the best state so far, and how it goes on from there."""
+
+    source: Source
+    offsets: np.ndarray
+    tightened: bool
+    tolerance: float
+    most_passes: int
+    keep_sites: bool
+    refit: Refit | None
+    callback: Callable[[int, float], Any] | None
+
+    def ended(
+        self,
+        processes: tuple[Process, ...],
+        likelihood: Likelihood,
+        start: Sequence[Statistics] | None,
+        dtype: Any,
+    ) -> Inferred:
+        """The state where the bound has stopped rising, or passes have run out."""
+        frame = whiten(processes[0].basis, dtype)
+        if start is None:
+            start = _first_sums(frame, self.source, likelihood, self.offsets)
+        self.best: Inferred | None = None
+        self.step, self.refitted = 1.0, False
+        now, bounds = tuple(start), []
+        factors = self._factors(processes, now)
+        for number in range(1, self.most_passes + 1):
+            found = _full_pass(
+                frame,
                 processes,
-                source,
+                now,
+                factors,
+                self.source,
                 likelihood,
-                offsets,
-                tightened=tightened,
-                dtype=np.float64,
-                tolerance=tolerance,
-                most_passes=most_passes,
-                keep_sites=keep_sites,
-                refit=refit,
-                callback=callback,
+                self.offsets,
+                self.keep_sites,
             )
-        bounds.append(found.bound)
-        if callback is not None:
-            callback(number, found.bound)
-        if best is None and not np.isfinite(found.bound):
+            if found.lift > 0 and dtype == np.float32:
+                raise _CoarseSumsError
+            bounds.append(found.bound)
+            if self.callback is not None:
+                self.callback(number, found.bound)
+            if not (
+                self._went_on(found) if self._is_best(found) else self._went_back()
+            ):
+                break
+            assert self.best is not None
+            processes, likelihood = self.best.processes, self.best.likelihood
+            if self.refit is not None and self.best is found:
+                processes, likelihood = self.refit(found)
+                self.refitted = True
+            now = _mixed(self.best.statistics, self.best.proposed, self.step)
+            factors = self._factors(processes, self.best.proposed)
+        assert self.best is not None, "there is at least one pass"
+        return dataclasses.replace(self.best, bounds=tuple(bounds))
+
+    def _factors(
+        self, processes: Sequence[Process], sums: Sequence[Statistics]
+    ) -> tuple[float, ...]:
+        if not self.tightened:
+            return (1.0,) * len(processes)
+        return tuple(map(_best_factor, processes, sums))
+
+    def _is_best(self, found: Inferred) -> bool:
+        if self.best is None:
+            if np.isfinite(found.bound):
+                return True
             raise ArithmeticError(
                 f"the bound is {found.bound} where inference starts; are targets or "
                 "exposures beyond all measure?"
             )
-        slack = _ROUNDING * (1 + abs(found.bound))
-        if best is None or found.bound >= best.bound - slack:
-            gained = found.bound - (best.bound if best else -np.inf)
-            before, best = best, found
-            # A short step gains little, however far there is to go.
-            if abs(gained) <= min(step, 1) * tolerance * (1 + abs(found.bound)):
-                best = dataclasses.replace(best, converged=True)
-                break
-            last = None if before is None else _residual(before)
-            step = _next_step(step, _residual(best), last)
-            refitted = refit is not None
-            if refit is not None:
-                processes, likelihood = refit(best)
-        else:
-            processes, likelihood = best.processes, best.likelihood
-            if refitted:
-                refit, refitted = None, False  # it was the refit, or may have been
-            else:
-                step = 1.0 if step > 1 else step / 4
-                if step < _SHORTEST_STEP:
-                    break
-        now = _mixed(best.statistics, best.proposed, step)
-        if tightened:
-            factors = tuple(map(_best_factor, processes, best.proposed))
-    assert best is not None, "there is at least one pass"
-    return dataclasses.replace(best, bounds=tuple(bounds))
+        return found.bound >= self.best.bound - _ROUNDING * (1 + abs(found.bound))
+
+    def _went_on(self, found: Inferred) -> bool:
+        """Take a state for the best, and say whether there is further to go."""
+        before, self.best = self.best, found
+        if before is None:
+            return True
+        # A short step gains little, however far there is to go.
+        least = min(self.step, 1) * self.tolerance * (1 + abs(found.bound))
+        if abs(found.bound - before.bound) <= least:
+            self.best = dataclasses.replace(found, converged=True)
+            return False
+        self.step = _next_step(self.step, _residual(found), _residual(before))
+        return True
+
+    def _went_back(self) -> bool:
+        """Take a pass back that lowered the bound; a shorter step, if there is one."""
+        if self.refitted:
+            # It was the refit, or may have been.
+            self.refit, self.refitted = None, False
+            return True
+        self.step = 1.0 if self.step > 1 else self.step / 4
+        return self.step >= _SHORTEST_STEP
 
 
 def _residual(state: Inferred) -> np.ndarray:
@@ -231,14 +277,14 @@ def _residual(state: Inferred) -> np.ndarray:
     return np.concatenate([new.moment - old.moment for new, old in pairs])
 
 
-def _next_step(step: float, now: np.ndarray, before: np.ndarray | None) -> float:
+def _next_step(step: float, now: np.ndarray, before: np.ndarray) -> float:
     """The step after one that did not lower the bound.
 
     With a step of one the residual is multiplied by some λ a pass, as two of them in a
     row tell. Sites that do not know of each other, as with several functions, overshoot
     (λ < 0); heavy tails come in slowly (λ > 0). A step of 2/(2 - λ) is better for both.
     """
-    if before is None or not before.any():
+    if not before.any():
         return min(1.0, 2 * step)
     shrunk = float(now @ before / (before @ before))
     rate = 1 - (1 - shrunk) / step

@@ -78,6 +78,9 @@ class Recipe:
         The solution is made from all rows.
     max_seconds
         Stop learning after this long, and solve with what has been reached.
+    dtype
+        Precision of features and their products: ``"float32"``, ``"float64"``, or
+        ``"auto"`` for float64 where that costs a few seconds at most.
     seed
         Every random choice follows from it.
     """
@@ -95,6 +98,7 @@ class Recipe:
     most_steps: int = 300
     validation_fraction: float = 0.0
     max_seconds: float | None = None
+    dtype: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -107,6 +111,10 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
+        if self.dtype not in ("auto", "float32", "float64"):
+            raise ValueError(
+                f"dtype is 'auto', 'float32' or 'float64', not {self.dtype!r}"
+            )
         if self.most_steps < 0:
             raise ValueError(f"most_steps must be 0 or more, got {self.most_steps}")
         if not 0 <= self.validation_fraction < 1:
@@ -219,12 +227,7 @@ class Learner:
     def _resumed(self) -> Progress | None:
         if self.checkpoint is None:
             return None
-        progress = load_progress(
-            self.checkpoint,
-            self._fingerprint,
-            self._spheres[0],
-            ContinuousDepth() if self.recipe.kernel is None else self.recipe.kernel,
-        )
+        progress = load_progress(self.checkpoint, self._fingerprint)
         if progress is not None:
             self.history = list(progress.history)
             self.spent = self.history[-1].seconds if self.history else 0.0

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import block_diag, cho_solve, solve_triangular
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from zonal.basis import feature_scales
 from zonal.blas import single_threaded_blas
@@ -56,6 +56,17 @@ class Prediction:
         """Quantiles of a new target."""
         deviation = np.sqrt(self.variance_y)
         return self.mean[:, None] + deviation[:, None] * ndtri(levels)[None, :]
+
+    def distribution(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+        """Probability that a new target is at most y."""
+        return ndtr((y - self.mean) / np.sqrt(self.variance_y))
+
+    def draw(
+        self, count: int, generator: np.random.Generator
+    ) -> Float[np.ndarray, "rows samples"]:
+        """New targets at random, every row for itself."""
+        normal = generator.normal(size=(len(self.mean), count))
+        return self.mean[:, None] + np.sqrt(self.variance_y)[:, None] * normal
 
     def log_density(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
         """Log predictive density of targets."""

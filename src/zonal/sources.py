@@ -27,7 +27,7 @@ class Chunk:
     """
 
     x: Float[np.ndarray, "rows inputs"]
-    y: Float[np.ndarray, " rows"]
+    y: Float[np.ndarray, "rows ..."]
     weight: Float[np.ndarray, " rows"] | None = None
     precision: Float[np.ndarray, " rows"] | None = None
     exposure: Float[np.ndarray, " rows"] | None = None
@@ -90,6 +90,24 @@ class Source(abc.ABC):
         if kept is None:
             raise ValueError("the source has no rows; give it at least one")
         return kept
+
+
+def merged(rows: Chunk) -> Chunk:
+    """The same rows in an order of their own, each once, with the weights added up.
+
+    Whatever is learned from them then depends neither on the order that they came in
+    nor on whether a row came twice or with twice the weight.
+    """
+    weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+    rows = rows[weight > 0]
+    columns = [rows.x, rows.y.reshape(len(rows), -1)]
+    columns += [
+        one[:, None] for one in (rows.precision, rows.exposure) if one is not None
+    ]
+    table = np.hstack([one.astype(np.float64, copy=False) for one in columns])
+    _, first, place = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    total = np.bincount(place.ravel(), weight[weight > 0])
+    return dataclasses.replace(rows[first], weight=total)
 
 
 def joined(chunks: list[Chunk]) -> Chunk:

@@ -59,6 +59,15 @@ class Likelihood(abc.ABC):
     ) -> Rows:
         """Log predictive density, or probability, of targets: log E_q[p(y|f)]."""
 
+    @abc.abstractmethod
+    def draw(
+        self,
+        f: Latents,
+        generator: np.random.Generator,
+        exposure: Rows | None = None,
+    ) -> Rows:
+        """Targets drawn at random, given the functions."""
+
     def check(self, y: Rows, first_row: int = 0) -> None:
         """Refuse targets that cannot be, naming the first."""
         return

@@ -52,6 +52,12 @@ class ClassLikelihood(Likelihood):
         chosen = self.probabilities(mean, variance)[np.arange(len(y)), y.astype(int)]
         return np.log(np.maximum(chosen, np.finfo(np.float64).tiny))
 
+    def draw(self, f, generator, exposure=None):
+        # Given the functions, probabilities are those of marginals without width.
+        below = np.cumsum(self.probabilities(f, np.zeros_like(f)), axis=1)
+        chosen = np.sum(generator.random(len(f))[:, None] > below, axis=1)
+        return np.minimum(chosen, self.n_classes - 1).astype(np.float64)
+
     def moments(self, y, weight, exposure=None):
         return np.bincount(y.astype(int), weight, minlength=self.n_classes)
 

@@ -72,6 +72,13 @@ class CountLikelihood(Likelihood):
         exponent = at_nodes(mean[:, 0], variance[:, 0])
         return exp((exponent.T + _log_exposure(exposure)).T)
 
+    def distribution(
+        self, y: Rows, mean: Latents, variance: Latents, exposure: Rows | None = None
+    ) -> Rows:
+        """Probability that a new count is at most y."""
+        rates = self._rates(mean, variance, exposure)
+        return self._at_most(np.floor(y)[:, None], rates) @ WEIGHTS
+
     def quantiles(
         self,
         levels: np.ndarray,
@@ -122,6 +129,10 @@ class Poisson(CountLikelihood):
         parts = y[:, None] * np.log(rates) - rates - gammaln(y + 1)[:, None]
         return logsumexp(parts, axis=1, b=WEIGHTS)
 
+    def draw(self, f, generator, exposure=None):
+        rate = np.minimum(exp(f[:, 0] + _log_exposure(exposure)), _LARGEST_COUNT)
+        return generator.poisson(rate).astype(np.float64)
+
     def spread(self, mean, variance, exposure=None):
         rate = exp(mean[:, 0] + variance[:, 0] / 2 + _log_exposure(exposure))
         return rate, rate + rate**2 * np.expm1(variance[:, 0])
@@ -157,6 +168,14 @@ class NegativeBinomial(CountLikelihood):
     def log_density(self, y, mean, variance, exposure=None):
         log_rate = np.log(self._rates(mean, variance, exposure))
         return logsumexp(self._log_probability(y[:, None], log_rate), axis=1, b=WEIGHTS)
+
+    def draw(self, f, generator, exposure=None):
+        # A Poisson count whose rate is drawn from a gamma distribution.
+        size = 1 / float(self.dispersion)
+        rate = exp(f[:, 0] + _log_exposure(exposure)) * generator.gamma(
+            size, 1 / size, size=len(f)
+        )
+        return generator.poisson(np.minimum(rate, _LARGEST_COUNT)).astype(np.float64)
 
     def spread(self, mean, variance, exposure=None):
         rate, around = Poisson().spread(mean, variance, exposure)

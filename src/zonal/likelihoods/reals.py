@@ -86,6 +86,9 @@ class Gaussian(RealLikelihood):
     def log_density(self, y, mean, variance, exposure=None):
         return _log_normal(y - mean[:, 0], variance[:, 0] + float(self.noise))
 
+    def draw(self, f, generator, exposure=None):
+        return generator.normal(f[:, 0], np.sqrt(float(self.noise)))
+
     def spread(self, mean, variance):
         return mean[:, 0], variance[:, 0] + float(self.noise)
 
@@ -147,6 +150,10 @@ class StudentT(RealLikelihood):
         width = variance + float(self.scale) ** 2 / precisions
         parts = _log_normal((y - mean[:, 0])[:, None], width)
         return np.asarray(logsumexp(parts, axis=1, b=shares))
+
+    def draw(self, f, generator, exposure=None):
+        noise = generator.standard_t(float(self.freedom), size=len(f))
+        return f[:, 0] + float(self.scale) * noise
 
     def spread(self, mean, variance):
         freedom = float(self.freedom)
@@ -212,6 +219,10 @@ class Heteroscedastic(RealLikelihood):
         error = (y - mean[:, 0])[:, None]
         parts = _log_normal(error, self._variances(mean, variance))
         return logsumexp(parts, axis=1, b=WEIGHTS)
+
+    def draw(self, f, generator, exposure=None):
+        deviation = np.sqrt(float(self.noise) * exp(f[:, 1]))
+        return generator.normal(f[:, 0], deviation)
 
     def spread(self, mean, variance):
         noise = float(self.noise) * exp(mean[:, 1] + variance[:, 1] / 2)

@@ -1,0 +1,92 @@
+"""From the words of an estimator's parameters to the parts of the engine."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from zonal.kernels import NTK, ArcCosine, Kernel
+from zonal.learning import Recipe
+from zonal.likelihoods import (
+    Heteroscedastic,
+    Likelihood,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+)
+from zonal.sphere import LatitudeLongitude, Sphere, UnitVectors
+
+__all__ = ["kernel_of", "likelihood_of", "recipe_of", "sphere_of"]
+
+_KERNELS = ("continuous-depth", "ntk", "arc-cosine")
+_LIKELIHOODS = {
+    "student-t": StudentT,
+    "heteroscedastic": Heteroscedastic,
+    "poisson": Poisson,
+    "negative-binomial": NegativeBinomial,
+}
+
+
+def kernel_of(kernel: str | Kernel, depth: int | None) -> Kernel | None:
+    """The kernel to start from, or None where the engine is to choose."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if kernel not in _KERNELS:
+        known = ", ".join(map(repr, _KERNELS))
+        raise ValueError(f"kernel is one of {known} or a zonal kernel, not {kernel!r}")
+    if kernel == "arc-cosine":
+        return ArcCosine(depth=1 if depth is None else depth)
+    if kernel == "ntk" or depth is not None:
+        return NTK(depth=1 if depth is None else depth)
+    return None
+
+
+def likelihood_of(likelihood: str | Likelihood) -> Likelihood | None:
+    """A likelihood for numbers, or None for normal noise, which one pass solves."""
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    if likelihood == "gaussian":
+        return None
+    if likelihood not in _LIKELIHOODS:
+        known = ", ".join(map(repr, ["gaussian", *_LIKELIHOODS]))
+        raise ValueError(f"likelihood is one of {known}, not {likelihood!r}")
+    return _LIKELIHOODS[likelihood]()
+
+
+def sphere_of(geometry: Any, n_inputs: int) -> Sphere | None:
+    """The sphere that whole rows lie on, or None where they are ordinary columns."""
+    if not isinstance(geometry, str):
+        return None
+    if geometry != "sphere":
+        raise ValueError(
+            "geometry is None, 'sphere' or the two columns of latitude and longitude, "
+            f"not {geometry!r}"
+        )
+    if n_inputs < 2:
+        raise ValueError(
+            "geometry='sphere' needs latitude and longitude, or the coordinates of "
+            f"unit vectors; there is {n_inputs} column"
+        )
+    return LatitudeLongitude() if n_inputs == 2 else UnitVectors(n_inputs)
+
+
+def recipe_of(estimator: Any, sphere: Sphere | None) -> Recipe:
+    """The recipe that an estimator's parameters ask for."""
+    fraction = estimator.validation_fraction if estimator.early_stopping else 0.0
+    return Recipe(
+        n_features=estimator.n_features,
+        solve_features=estimator.solve_features,
+        layout=estimator.layout,
+        kernel=kernel_of(estimator.kernel, estimator.depth),
+        sphere=sphere,
+        validation_fraction=fraction,
+        max_seconds=estimator.max_time,
+        seed=seed_of(estimator.random_state),
+        dtype=estimator.dtype,
+    )
+
+
+def seed_of(random_state: Any) -> int:
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
