@@ -22,7 +22,8 @@ from zonal import (
     UnitVectors,
     whiten,
 )
-from zonal.bands import band_kernel, numpy_shape
+from zonal.bands import band_kernel
+from zonal.kernel_values import numpy_shape
 from zonal.parameters import free, free_gradient, named, with_free, with_values
 from zonal.phases import random_phases
 from zonal.polynomials import gegenbauer

@@ -1,7 +1,6 @@
 """Learning from a standardised table: stages, limits, interrupts, checkpoints."""
 
 import dataclasses
-import json
 import signal
 import subprocess
 import sys
@@ -12,11 +11,12 @@ import warnings
 import numpy as np
 import pytest
 
-from zonal import ARD, ArraySource, ContinuousDepth, Recipe
+from zonal import ArraySource, ContinuousDepth, Recipe
 from zonal import learning as module
 from zonal.checkpoints import load_progress
 from zonal.learning import LearningStoppedWarning, learn
 from zonal.parameters import named
+from zonal.storing import read
 
 SMALL = Recipe(n_features=40, most_steps=20)
 
@@ -147,7 +147,7 @@ def test_rows_without_room_are_held_out(monkeypatch):
 def test_resuming_ends_as_if_nothing_had_happened(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_ROUND", 5)
     whole = learn(table(), SMALL)
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.zonal"
 
     def fail(step):
         if step.stage == "learn 1" and step.number == 12:
@@ -166,7 +166,7 @@ def test_resuming_ends_as_if_nothing_had_happened(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("change", ["recipe", "rows", "target", "kernel"])
 def test_a_checkpoint_of_something_else_is_refused(change, tmp_path):
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.zonal"
     given = ContinuousDepth(1.0, 10) if change == "kernel" else None
     learn(table(), dataclasses.replace(SMALL, kernel=given), None, path)
     recipe = dataclasses.replace(SMALL, seed=1) if change == "recipe" else SMALL
@@ -182,27 +182,27 @@ def test_a_checkpoint_of_something_else_is_refused(change, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint"])
 def test_a_checkpoint_that_is_none_is_refused(tmp_path, content):
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.zonal"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="there is no folder"):
-        learn(table(), SMALL, None, tmp_path / "nowhere" / "run.npz")
-    with pytest.raises(ValueError, match="is not a checkpoint; remove it"):
+        learn(table(), SMALL, None, tmp_path / "nowhere" / "run.zonal")
+    with pytest.raises(
+        ValueError, match="is not a file of zonal, or not the whole of one; remove it"
+    ):
         learn(table(), SMALL, None, path)
-    nowhere = tmp_path / "none.npz"
-    assert load_progress(nowhere, "", ARD.isotropic(3), ContinuousDepth()) is None
+    assert load_progress(tmp_path / "none", "") is None
 
 
 def rounds_in(path):
     """Rounds that a checkpoint holds; a file is there as a whole or not at all."""
     if not path.exists():
         return 0
-    with np.load(path) as arrays:
-        return json.loads(str(arrays["header"]))["rounds"]
+    return read(path, "checkpoint")["progress"].rounds
 
 
 def test_a_process_killed_at_any_moment_resumes(tmp_path):
     """SIGKILL leaves a whole checkpoint or none; the run goes on from it."""
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.zonal"
     script = textwrap.dedent(f"""
         import sys; sys.path.insert(0, {str(tmp_path.parent)!r})
         import numpy as np

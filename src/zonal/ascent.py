@@ -16,9 +16,11 @@ __all__ = ["Ascent"]
 # Small problems, by rows times squared features, are learned in float64.
 _FINE_WORK = 5e8
 
-# A step that gains less than this, in nats a row, is rounding; looking for a better one
-# along the same line is given up after so many tries.
+# A step that gains less than this, in nats a row, is rounding; one that gains less than
+# that in all says nothing. Looking for a better one along the same line is given up
+# after so many tries.
 _LEAST_GAIN = 2e-6
+_LEAST_GAIN_IN_ALL = 0.01
 _MOST_TRIES = 10
 
 
@@ -84,7 +86,7 @@ class Ascent:
                     "maxiter": steps,
                     "maxcor": 20,
                     "maxfun": 2 * steps + 10,
-                    "ftol": _LEAST_GAIN,
+                    "ftol": max(_LEAST_GAIN, _LEAST_GAIN_IN_ALL / self._total),
                     "maxls": _MOST_TRIES,
                 },
             )

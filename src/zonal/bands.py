@@ -14,7 +14,7 @@ variance) and a normalised kernel of its own. Three layouts name three groupings
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -236,18 +236,19 @@ def band_kernel(
                 "an endless band needs a closed-form kernel"
             )
         return _endless(kernel, band.first, dimension)
-    rows = chebyshev_rows(band.last, dimension)[band.first :]
     if band.first == band.last:
-        return SingleLevel(rows[0])
+        return single_level(band.first, dimension)
+    rows = chebyshev_rows(band.last, dimension)[band.first :]
     series = kernel.proportions(dimension, band.first, band.last) @ rows
     if len(kernel.numbers) == 0:
         return LevelSum(series)
-    derivatives = [
-        kernel.pull_weights(dimension, _pull_series(band, kernel, dimension, unit))
-        for unit in np.eye(len(series))
-    ]
-    tangents = [[float(one[name]) for one in derivatives] for name in kernel.numbers]
-    return LevelSum(series, np.array(tangents), np.zeros(len(tangents)))
+    tangents = kernel.proportion_slopes(dimension, band.first, band.last) @ rows
+    return LevelSum(series, tangents, np.zeros(len(tangents)))
+
+
+def single_level(level: int, dimension: int) -> SingleLevel:
+    """The kernel of one level, which no parameter changes."""
+    return SingleLevel(chebyshev_rows(level, dimension)[level])
 
 
 def pull_band(
@@ -278,23 +279,6 @@ def _pull_series(
         share = kernel.proportions(dimension, band.first, band.last)
         weights[band.first : band.last + 1] = (gradient - share @ gradient) / energy
     return weights
-
-
-def numpy_shape(
-    band_shape: BandKernel,
-) -> Callable[[np.ndarray], np.ndarray]:
-    """A band's kernel as a NumPy function in float64."""
-
-    def shape(t: np.ndarray) -> np.ndarray:
-        with jax.enable_x64(True):
-            return np.asarray(_jitted_shape(band_shape, jnp.asarray(t)))
-
-    return shape
-
-
-@jax.jit
-def _jitted_shape(band_shape, t):
-    return band_shape(t)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,9 +24,9 @@ from zonal.bands import (
     Plan,
     band_energies,
     band_kernel,
-    numpy_shape,
     plan_bands,
 )
+from zonal.kernel_values import numpy_shape
 from zonal.kernels import Kernel
 from zonal.parameters import POSITIVE, Number, check_values, learned
 from zonal.phases import greedy_phases, kmeans_phases, random_phases

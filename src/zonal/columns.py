@@ -94,11 +94,11 @@ class Columns:
     >>> table = pyarrow.table({"age": [30, None, 50], "town": ["Ulm", "Bonn", "Ulm"]})
     >>> columns = Columns.learn(table, missing="indicator")
     >>> columns.outputs
-    ['age', 'age:missing', 'town=Bonn', 'town=Ulm']
+    ['age', 'age:missing', 'town=Ulm']
     >>> columns.matrix(table)
-    array([[30.,  0.,  0.,  1.],
-           [40.,  1.,  1.,  0.],
-           [50.,  0.,  0.,  1.]])
+    array([[30.,  0.,  1.],
+           [40.,  1.,  0.],
+           [50.,  0.,  1.]])
     """
 
     columns: tuple[Column, ...]

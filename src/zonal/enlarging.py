@@ -8,8 +8,9 @@ import dataclasses
 
 import numpy as np
 
-from zonal.bands import Band, CompleteLevel, band_kernel, numpy_shape
+from zonal.bands import Band, CompleteLevel, band_kernel
 from zonal.basis import Basis
+from zonal.kernel_values import numpy_shape
 from zonal.objective import Process
 from zonal.phases import greedy_phases
 from zonal.sources import Chunk
@@ -23,8 +24,14 @@ BasisBand = Band | CompleteLevel
 
 
 def enlarged(process: Process, n_features: int, rows: Chunk, seed: int) -> Process:
-    """The same process with more phases, each where those before explain least."""
+    """The same process with more phases, each where those before explain least.
+
+    More features than rows would be of no use, and fewer than there are is no more.
+    """
     basis = process.basis
+    n_features = min(n_features, len(rows))
+    if n_features <= basis.n_features:
+        return process
     dimension = basis.sphere.dimension
     larger = Basis.build(basis.sphere, basis.kernel, n_features, "banded", seed=seed)
     candidates = rows.thinned(_CANDIDATE_ROWS, seed).x

@@ -10,10 +10,10 @@ import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
@@ -22,10 +22,9 @@ from zonal.bands import (
     Band,
     BandKernel,
     CompleteLevel,
-    LevelSum,
-    SingleLevel,
     band_kernel,
     pull_band,
+    single_level,
 )
 from zonal.basis import (
     Basis,
@@ -34,7 +33,7 @@ from zonal.basis import (
     pull_scales,
 )
 from zonal.blas import triangular_product
-from zonal.polynomials import chebyshev_columns
+from zonal.kernel_values import engine_for
 
 __all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "whiten"]
 
@@ -44,8 +43,6 @@ __all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "whiten"]
 _JITTER = 1e-6
 _JITTER_LIMIT = 1e-2
 _COINCIDE = 1e-9
-# Rows are padded to one of a few lengths, so that few shapes are ever compiled.
-_SHORTEST = 256
 
 
 def whiten(basis: Basis, dtype: Any = np.float32) -> "Frame":
@@ -62,10 +59,13 @@ def whiten(basis: Basis, dtype: Any = np.float32) -> "Frame":
     dimension = basis.sphere.dimension
     frames = []
     for band in basis.bands:
-        phases = band.place(dimension)
+        if isinstance(band, CompleteLevel):
+            frames.append(_complete_frame(band, dimension))
+            continue
         shape = band_kernel(band, basis.kernel, dimension)
-        whitening = _whitening(band, phases, shape)
-        frames.append(BandFrame(phases, shape, whitening))
+        frames.append(
+            BandFrame(band.phases, shape, _whitening(band, band.phases, shape))
+        )
     return Frame(basis, tuple(frames), np.dtype(dtype))
 
 
@@ -77,6 +77,14 @@ class BandFrame:
     phases: Float[Array | np.ndarray, "phases d"]
     shape: BandKernel
     whitening: Float[Array | np.ndarray, "phases phases"]
+
+
+@functools.lru_cache(maxsize=256)
+def _complete_frame(band: CompleteLevel, dimension: int) -> BandFrame:
+    """A complete level is the same whatever the kernel."""
+    phases = band.place(dimension)
+    shape = single_level(band.level, dimension)
+    return BandFrame(phases, shape, _whitening(band, phases, shape))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,15 +113,8 @@ class Frame:
     ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
         """κ_b(V_b s) of every band, not yet whitened, and the radial factors."""
         x = self._checked(x)
-        with jax.enable_x64(self.dtype == np.float64):
-            blocks, radial = _map_rows(*self._leaves, jnp.asarray(_padded(x)))
-        values = np.empty((len(x), self.basis.n_features), self.dtype)
-        start = 0
-        for block in blocks:
-            stop = start + block.shape[1]
-            values[:, start:stop] = np.asarray(block)[: len(x)]
-            start = stop
-        return values, np.asarray(radial)[: len(x)]
+        engine, placed = self._engine(len(x))
+        return engine.values(placed, x)
 
     def features(
         self, x: Float[np.ndarray, "rows inputs"]
@@ -160,19 +161,14 @@ class Frame:
     ) -> "RowSums":
         """Pull cotangents of the unit features and radii back, summed over the rows."""
         x = self._checked(x)
-        cotangent = _padded(np.array(unit_bar, self.dtype), with_zeros=True)
+        cotangent = np.array(unit_bar, self.dtype)
         for columns, factor in zip(self.basis.slices, self._factors, strict=True):
             triangular_product(cotangent, columns, factor, transposed=True)
-        radial_bar = _padded(np.asarray(radial_bar, self.dtype), with_zeros=True)
-        with jax.enable_x64(self.dtype == np.float64):
-            moved = _pull_rows(
-                *self._leaves,
-                self.basis.incomplete,
-                jnp.asarray(_padded(x)),
-                cotangent,
-                radial_bar,
-            )
-        return RowSums(jax.tree.map(_double, moved))
+        radial_bar = np.asarray(radial_bar, self.dtype)
+        engine, placed = self._engine(len(x))
+        return RowSums(
+            engine.pull_values(placed, self.basis.incomplete, x, cotangent, radial_bar)
+        )
 
     def pull_parameters(
         self,
@@ -208,14 +204,18 @@ class Frame:
                     gradients[f"kernel.{name}"] = np.asarray(total)
         return gradients
 
+    def _engine(self, rows: int) -> tuple[ModuleType, Any]:
+        """Where to evaluate so many rows, and what is needed for it there."""
+        shapes = [band.shape for band in self.bands]
+        engine = engine_for(rows * self.basis.n_features, *shapes)
+        if engine not in self._placed:
+            bands = tuple((band.phases, band.shape) for band in self.bands)
+            self._placed[engine] = engine.placed(self.basis.sphere, bands, self.dtype)
+        return engine, self._placed[engine]
+
     @functools.cached_property
-    def _leaves(self):
-        """Sphere, phases and kernels as arrays of the frame's dtype."""
-        bands = tuple((band.phases, band.shape) for band in self.bands)
-        with jax.enable_x64(self.dtype == np.float64):
-            return jax.tree.map(
-                lambda leaf: jnp.asarray(leaf, self.dtype), (self.basis.sphere, bands)
-            )
+    def _placed(self) -> dict[ModuleType, Any]:
+        return {}
 
     @functools.cached_property
     def _factors(self) -> list[np.ndarray]:
@@ -242,114 +242,15 @@ class RowSums:
         return RowSums(jax.tree.map(np.add, self.moved, other.moved))
 
 
-def _of_sphere(sphere: Any) -> dict[str, Array]:
-    """The leaves of a sphere that are learned, by name."""
-    return {
-        field.name: getattr(sphere, field.name)
-        for field in dataclasses.fields(sphere)
-        if "constraint" in field.metadata
-    }
-
-
-def _of_band(phases: Any, shape: BandKernel) -> tuple[Any, Any]:
-    """The leaves of a band that are learned."""
-    if not isinstance(shape, LevelSum):
-        return phases, None
-    return phases, shape.coefficients if shape.amounts is None else shape.amounts
-
-
 def _double(leaf) -> np.ndarray:
     return np.asarray(leaf, np.float64)
-
-
-def _padded(rows: np.ndarray, with_zeros: bool = False) -> np.ndarray:
-    """Rows up to the next power of two, repeating the last (or with zeros)."""
-    length = max(_SHORTEST, 1 << max(len(rows) - 1, 0).bit_length())
-    if length == len(rows):
-        return rows
-    mode = "constant" if with_zeros or len(rows) == 0 else "edge"
-    return np.pad(rows, [(0, length - len(rows))] + [(0, 0)] * (rows.ndim - 1), mode)
-
-
-def _forward(sphere, bands, x):
-    """Kernel values in neighbouring blocks of columns, and the radial factors.
-
-    Bands of one level that lie side by side make one block: they share a sweep.
-    """
-    s, radial = sphere.directions(x)
-    blocks, singles = [], []
-    for band in bands:
-        if isinstance(band[1], SingleLevel):
-            singles.append(band)
-            continue
-        blocks += _single_levels(s, singles)
-        singles = []
-        phases, shape = band
-        blocks.append(shape(_cosines(s, phases)))
-    return blocks + _single_levels(s, singles), radial
-
-
-def _cosines(s, phases):
-    return jnp.matmul(s, phases.T, precision="highest")
-
-
-def _single_levels(s, bands):
-    """P_l(V s) of bands of one level each, as a list of at most one block."""
-    if not bands:
-        return []
-    if len(bands) == 1:
-        ((phases, shape),) = bands
-        return [shape(_cosines(s, phases))]
-    terms = max(shape.coefficients.shape[0] for _, shape in bands)
-    columns = jnp.concatenate(
-        [
-            jnp.broadcast_to(
-                jnp.pad(c := shape.coefficients, (0, terms - c.shape[0]))[:, None],
-                (terms, phases.shape[0]),
-            )
-            for phases, shape in bands
-        ],
-        axis=1,
-    )
-    cosines = _cosines(s, jnp.concatenate([phases for phases, _ in bands]))
-    return [chebyshev_columns(cosines, jax.lax.stop_gradient(columns))]
-
-
-_map_rows = jax.jit(_forward)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _pull_rows(sphere, bands, incomplete, x, cotangent, radial):
-    """Gradients in the sphere and the incomplete bands, from those in the values."""
-
-    def forward(sphere, moving):
-        moved = list(bands)
-        for index, band in zip(incomplete, moving, strict=True):
-            moved[index] = band
-        blocks, radial = _forward(sphere, moved, x)
-        return jnp.concatenate(blocks, axis=1), radial
-
-    _, pull = jax.vjp(forward, sphere, [bands[index] for index in incomplete])
-    sphere, moved = pull((cotangent, radial))
-    return _of_sphere(sphere), [_of_band(*band) for band in moved]
-
-
-def _gram(phases, shape):
-    # A phase meets itself at t = 1, whatever it is: no gradient flows through the
-    # diagonal, where the slope of an NTK would be huge.
-    itself = jnp.eye(phases.shape[0], dtype=bool)
-    return shape(jnp.where(itself, 1.0, jnp.clip(phases @ phases.T, -1.0, 1.0)))
-
-
-_jitted_gram = jax.jit(_gram)
 
 
 def _whitening(
     band: Band | CompleteLevel, phases: np.ndarray, shape: BandKernel
 ) -> Float[np.ndarray, "phases phases"]:
     """L⁻¹ of a band's Gram matrix, with as little jitter as will do."""
-    with jax.enable_x64(True):
-        gram = np.array(_jitted_gram(phases, shape))
+    gram = engine_for(len(phases) ** 2, shape).gram(phases, shape)
     if not band.complete:
         _warn_of_coincidence(band, gram)
     jitter = 0.0 if band.complete else _JITTER
@@ -401,11 +302,5 @@ def _pull_whitening(frame: BandFrame, products: np.ndarray):
     lower = -np.tril(products)
     lower[np.diag_indices_from(lower)] /= 2
     gram_bar = whitening.T @ (lower + lower.T) @ whitening / 2
-    with jax.enable_x64(True):
-        return jax.tree.map(_double, _pull_gram(frame.phases, frame.shape, gram_bar))
-
-
-@jax.jit
-def _pull_gram(phases, shape, gram_bar):
-    _, pull = jax.vjp(_gram, phases, shape)
-    return _of_band(*pull(gram_bar))
+    engine = engine_for(gram_bar.size, frame.shape)
+    return engine.pull_gram(frame.phases, frame.shape, gram_bar)

@@ -96,9 +96,7 @@ def fit_likelihood(
     learner = SiteLearner(rows, recipe, likelihood, offsets, callback)
     progress = learner.run()
     process = progress.process
-    features = recipe.solve_features
-    if features is not None and features > process.basis.n_features:
-        process = enlarged(process, features, learner.sample, recipe.seed)
+    process = enlarged(process, recipe.features_to_solve, learner.sample, recipe.seed)
     history = list(progress.history)
 
     def told(bound: float) -> None:

@@ -246,7 +246,8 @@ class _Run:
                 f"the bound is {found.bound} where inference starts; are targets or "
                 "exposures beyond all measure?"
             )
-        return found.bound >= self.best.bound - _ROUNDING * (1 + abs(found.bound))
+        slack = _ROUNDING * (1 + abs(found.bound))
+        return bool(found.bound >= self.best.bound - slack)
 
     def _went_on(self, found: Inferred) -> bool:
         """Take a state for the best, and say whether there is further to go."""
@@ -288,7 +289,8 @@ def _next_step(step: float, now: np.ndarray, before: np.ndarray) -> float:
         return min(1.0, 2 * step)
     shrunk = float(now @ before / (before @ before))
     rate = 1 - (1 - shrunk) / step
-    return min(2 / (2 - np.clip(rate, -_LARGEST_RATE, _LARGEST_RATE)), 2 * step)
+    rate = float(np.clip(rate, -_LARGEST_RATE, _LARGEST_RATE))
+    return min(2 / (2 - rate), 2 * step)
 
 
 def infer_batches(

@@ -75,6 +75,12 @@ class Kernel(abc.ABC):
         weights = self.level_weights(dimension, last)[first:]
         return weights / weights.sum()
 
+    def proportion_slopes(
+        self, dimension: int, first: int, last: int
+    ) -> Float[np.ndarray, "numbers levels"]:
+        """Derivatives of these proportions in each of ``numbers``."""
+        return np.zeros((0, last + 1 - first))
+
     def tail_mass(self, dimension: int, max_level: int) -> float:
         """What the levels above ``max_level`` carry of κ(1) = 1."""
         return max(0.0, 1.0 - float(self.level_weights(dimension, max_level).sum()))
@@ -302,6 +308,14 @@ class ContinuousDepth(_Spectral):
     ) -> Float[np.ndarray, " levels"]:
         # From logarithms, so that a band keeps its shape when its energy underflows.
         return _softmax(self._log_weights(dimension)[first : last + 1])
+
+    def proportion_slopes(
+        self, dimension: int, first: int, last: int
+    ) -> Float[np.ndarray, "numbers levels"]:
+        share = self.proportions(dimension, first, last)
+        slopes = {"beta": self._log_decay, "cut": self._levels / self.cut**2}
+        logs = np.array([slopes[name][first : last + 1] for name in self.numbers])
+        return share * (logs - (logs @ share)[:, None])
 
     def _log_weights(self, dimension: int) -> np.ndarray:
         log_weights = float(self.beta) * self._log_decay - self._levels / self.cut

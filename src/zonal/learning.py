@@ -124,6 +124,13 @@ class Recipe:
             )
 
     @property
+    def features_to_solve(self) -> int:
+        """Features of the solution; layouts other than banded keep what they have."""
+        if self.solve_features is not None:
+            return self.solve_features
+        return self.n_features if self.layout == "banded" else 0
+
+    @property
     def sample_rows(self) -> int:
         """Rows of the largest sample."""
         if self.most_rows is not None:
@@ -148,6 +155,9 @@ _START_ROWS = 3_000
 _START_FEATURES = 256
 _START_STEPS = 12
 _CANDIDATE_ROWS = 6_000
+# Features to learn with, at least and by rows; there are more to solve with.
+_LEAST_FEATURES = 64
+_ROWS_A_FEATURE = 4
 
 
 class LearningStoppedWarning(UserWarning):
@@ -200,6 +210,11 @@ class Learner:
         self.sample, self.held_out = _drawn(source, recipe)
         self.history: list[Step] = []
         self.spent = 0.0
+        self.features = recipe.n_features
+        if recipe.layout == "banded":
+            # The kernel of a few rows is learned as well from fewer features.
+            few = max(_LEAST_FEATURES, len(self.sample) // _ROWS_A_FEATURE)
+            self.features = min(few, recipe.n_features)
 
     def run(self) -> Progress:
         progress = self._resumed()
@@ -293,7 +308,7 @@ class Learner:
         if len(spheres) == 1:
             return self._full_start(spheres[0], kernel)
         few = self.sample.thinned(_START_ROWS, self.recipe.seed)
-        features = min(_START_FEATURES, self.recipe.n_features)
+        features = min(_START_FEATURES, self.features)
         best, highest = spheres[0], -np.inf
         for sphere in spheres:
             start = self._even(sphere, kernel, features, few)
@@ -307,7 +322,7 @@ class Learner:
     def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
         recipe = self.recipe
         candidates = self.sample.thinned(_CANDIDATE_ROWS, recipe.seed)
-        return self._even(sphere, kernel, recipe.n_features, candidates)
+        return self._even(sphere, kernel, self.features, candidates)
 
     def _even(
         self, sphere: Sphere, kernel: Kernel, n_features: int, rows: Chunk

@@ -77,10 +77,8 @@ def fit(
     begin = time.monotonic()
     progress = learn(rows, recipe, callback, checkpoint)
     process = progress.process
-    features = recipe.solve_features
-    if features is not None and features > process.basis.n_features:
-        sample = rows.sample(recipe.sample_rows, recipe.seed)
-        process = enlarged(process, features, sample, recipe.seed)
+    sample = rows.sample(recipe.sample_rows, recipe.seed)
+    process = enlarged(process, recipe.features_to_solve, sample, recipe.seed)
     statistics, process, value = _solved(process, rows, recipe, scaling)
     seconds = time.monotonic() - begin
     rate = value / statistics.rows

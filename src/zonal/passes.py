@@ -22,6 +22,9 @@ __all__ = ["chunk_results"]
 
 Result = TypeVar("Result")
 
+# So few rows are done sooner than threads are started.
+_FEW_ROWS = 512
+
 
 def core_count() -> int:
     """Cores that this process may use."""
@@ -34,8 +37,12 @@ def chunk_results(
     function: Callable[[Chunk], Result], source: Source
 ) -> Iterator[Result]:
     """``function`` of every chunk of a source, computed side by side, in order."""
-    workers = core_count()
     rows = source.n_rows
+    if rows is not None and rows <= _FEW_ROWS:
+        with single_threaded_blas():
+            yield from map(function, source.chunks(_FEW_ROWS))
+        return
+    workers = core_count()
     # A few rows are shared out evenly, so that no core is idle.
     size = CHUNK_ROWS if rows is None else min(CHUNK_ROWS, -(-rows // workers))
     waiting: collections.deque[Future[Result]] = collections.deque()

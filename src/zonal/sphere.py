@@ -15,9 +15,8 @@ import abc
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from zonal.parameters import POSITIVE, REAL, Number, check_values, learned
 from zonal.polynomials import AnyArray, check_dimension
@@ -40,9 +39,9 @@ class Sphere(abc.ABC):
 
     @abc.abstractmethod
     def directions(
-        self, x: Float[Array, "rows inputs"]
-    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
-        """Unit vectors s and radial factors r^p; pure, for use under ``jax.jit``."""
+        self, x: Float[AnyArray, "rows inputs"]
+    ) -> tuple[Float[AnyArray, "rows d"], Float[AnyArray, " rows"]]:
+        """Unit vectors s and radial factors r^p; pure, for NumPy and ``jax.jit``."""
 
     def points(
         self, rows: Float[np.ndarray, "rows inputs"]
@@ -50,9 +49,17 @@ class Sphere(abc.ABC):
         """Rows of a table as unit vectors and radial factors, in float64."""
         rows = np.asarray(rows, np.float64)
         self.check(rows)
-        with jax.enable_x64(True):
-            direction, radial = _directions(self, jnp.asarray(rows))
+        direction, radial = self.directions(rows)
         return np.asarray(direction), np.asarray(radial)
+
+    def pull(
+        self,
+        x: Float[np.ndarray, "rows inputs"],
+        s_bar: Float[np.ndarray, "rows d"],
+        radial_bar: Float[np.ndarray, " rows"],
+    ) -> dict[str, np.ndarray]:
+        """Gradients in directions and radial factors, as ones in what is learned."""
+        return {}
 
     def check(self, x: np.ndarray) -> None:
         """Refuse rows that have no place on the sphere, naming the first."""
@@ -67,11 +74,6 @@ class Sphere(abc.ABC):
                 f"column {column} is not finite in row {row} ({len(bad)} such "
                 "entries); remove or impute them"
             )
-
-
-@jax.jit
-def _directions(sphere: Sphere, x):
-    return sphere.directions(x)
 
 
 @jax.tree_util.register_dataclass
@@ -121,10 +123,20 @@ class ARD(Sphere):
         return squares / squares.sum()
 
     def directions(
-        self, x: Float[Array, "rows inputs"]
-    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
-        scales = jnp.asarray(self.scales, x.dtype)
-        return _lift(x * scales[None, :], jnp.sum(scales**2), self.radial_order)
+        self, x: Float[AnyArray, "rows inputs"]
+    ) -> tuple[Float[AnyArray, "rows d"], Float[AnyArray, " rows"]]:
+        xp = x.__array_namespace__()
+        scales = xp.asarray(self.scales, dtype=x.dtype)
+        return _lift(x * scales[None, :], xp.sum(scales**2), self.radial_order)
+
+    def pull(self, x, s_bar, radial_bar):
+        scales = np.asarray(self.scales, np.float64)
+        z = x * scales[None, :]
+        z_bar, squares_bar, order_bar = _pull_lift(
+            z, np.sum(scales**2), float(self.radial_order), s_bar, radial_bar
+        )
+        gradient = np.sum(z_bar * x, axis=0) + 2 * squares_bar * scales
+        return {"scales": gradient, "radial_order": np.asarray(order_bar)}
 
 
 @jax.tree_util.register_dataclass
@@ -178,23 +190,51 @@ class Projection(Sphere):
         return squares / squares.sum()
 
     def directions(
-        self, x: Float[Array, "rows inputs"]
-    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
-        matrix = jnp.asarray(self.matrix, x.dtype)
-        return _lift(x @ matrix.T, jnp.sum(matrix**2), self.radial_order)
+        self, x: Float[AnyArray, "rows inputs"]
+    ) -> tuple[Float[AnyArray, "rows d"], Float[AnyArray, " rows"]]:
+        xp = x.__array_namespace__()
+        matrix = xp.asarray(self.matrix, dtype=x.dtype)
+        return _lift(x @ matrix.T, xp.sum(matrix**2), self.radial_order)
+
+    def pull(self, x, s_bar, radial_bar):
+        matrix = np.asarray(self.matrix, np.float64)
+        z_bar, squares_bar, order_bar = _pull_lift(
+            x @ matrix.T,
+            np.sum(matrix**2),
+            float(self.radial_order),
+            s_bar,
+            radial_bar,
+        )
+        gradient = z_bar.T @ x + 2 * squares_bar * matrix
+        return {"matrix": gradient, "radial_order": np.asarray(order_bar)}
 
 
 def _lift(z, squares, radial_order):
     """(z, 1) as a direction and a radius of root mean square one, raised to p."""
+    xp = z.__array_namespace__()
     # Dividing by the largest entry first keeps z² finite in float32 for any finite z.
-    z = jnp.concatenate([z, jnp.ones_like(z[:, :1])], axis=1)
-    largest = jnp.max(jnp.abs(z), axis=1, keepdims=True)
+    z = xp.concat([z, xp.ones_like(z[:, :1])], axis=1)
+    largest = xp.max(xp.abs(z), axis=1, keepdims=True)
     z = z / largest
-    norm = jnp.sqrt(jnp.sum(z * z, axis=1, keepdims=True))
+    norm = xp.sqrt(xp.sum(z * z, axis=1, keepdims=True))
     direction = z / norm
-    log_radius = jnp.log(norm[:, 0]) + jnp.log(largest[:, 0])
-    log_radius = log_radius - 0.5 * jnp.log1p(squares)
-    return direction, jnp.exp(jnp.asarray(radial_order, z.dtype) * log_radius)
+    log_radius = xp.log(norm[:, 0]) + xp.log(largest[:, 0])
+    log_radius = log_radius - 0.5 * xp.log1p(squares)
+    order = xp.asarray(radial_order, dtype=z.dtype)
+    return direction, xp.exp(order * log_radius)
+
+
+def _pull_lift(z, squares, radial_order, s_bar, radial_bar):
+    """Gradients in z, in the squares and in the order of `_lift`, in NumPy."""
+    lifted = np.column_stack([np.asarray(z, np.float64), np.ones(len(z))])
+    norm = np.linalg.norm(lifted, axis=1, keepdims=True)
+    direction = lifted / norm
+    log_radius = np.log(norm[:, 0]) - 0.5 * np.log1p(squares)
+    weighted = radial_bar * np.exp(radial_order * log_radius)
+    inward = np.sum(direction * s_bar, axis=1) - radial_order * weighted
+    z_bar = (s_bar - inward[:, None] * direction) / norm
+    squares_bar = -0.5 * radial_order * np.sum(weighted) / (1 + squares)
+    return z_bar[:, :-1], squares_bar, np.sum(weighted * log_radius)
 
 
 @jax.tree_util.register_dataclass
@@ -222,11 +262,12 @@ class UnitVectors(Sphere):
         return self.size
 
     def directions(
-        self, x: Float[Array, "rows inputs"]
-    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
+        self, x: Float[AnyArray, "rows inputs"]
+    ) -> tuple[Float[AnyArray, "rows d"], Float[AnyArray, " rows"]]:
+        xp = x.__array_namespace__()
         # Rows within rounding of norm one pass the check; here they become exact.
-        norm = jnp.sqrt(jnp.sum(x * x, axis=1, keepdims=True))
-        return x / norm, jnp.ones_like(x[:, 0])
+        norm = xp.sqrt(xp.sum(x * x, axis=1, keepdims=True))
+        return x / norm, xp.ones_like(x[:, 0])
 
     def check(self, x: np.ndarray) -> None:
         super().check(x)
@@ -261,19 +302,16 @@ class LatitudeLongitude(Sphere):
         return 3
 
     def directions(
-        self, x: Float[Array, "rows inputs"]
-    ) -> tuple[Float[Array, "rows d"], Float[Array, " rows"]]:
-        latitude, longitude = jnp.deg2rad(x[:, 0]), jnp.deg2rad(x[:, 1])
-        around = jnp.cos(latitude)
-        direction = jnp.stack(
-            [
-                around * jnp.cos(longitude),
-                around * jnp.sin(longitude),
-                jnp.sin(latitude),
-            ],
+        self, x: Float[AnyArray, "rows inputs"]
+    ) -> tuple[Float[AnyArray, "rows d"], Float[AnyArray, " rows"]]:
+        xp = x.__array_namespace__()
+        latitude, longitude = x[:, 0] * (np.pi / 180), x[:, 1] * (np.pi / 180)
+        around = xp.cos(latitude)
+        direction = xp.stack(
+            [around * xp.cos(longitude), around * xp.sin(longitude), xp.sin(latitude)],
             axis=1,
         )
-        return direction, jnp.ones_like(latitude)
+        return direction, xp.ones_like(latitude)
 
     def check(self, x: np.ndarray) -> None:
         super().check(x)

@@ -1,0 +1,101 @@
+"""NumPy and XLA agree on kernel values, Gram matrices and all their gradients."""
+
+import jax
+import numpy as np
+import pytest
+
+from zonal import (
+    ARD,
+    NTK,
+    Basis,
+    ContinuousDepth,
+    FreeSpectrum,
+    LatitudeLongitude,
+    Projection,
+    UnitVectors,
+    compiled,
+    interpreted,
+)
+from zonal.bands import band_kernel
+from zonal.kernel_values import engine_for, numpy_shape
+
+GENERATOR = np.random.default_rng(0)
+ROWS = GENERATOR.normal(size=(30, 3))
+SPHERES = {
+    "ARD": (ARD(np.array([0.5, 1.5, 0.8]), 0.7), ROWS),
+    "Projection": (Projection.random(3, 2, radial_order=0.7), ROWS),
+    "UnitVectors": (
+        UnitVectors(3),
+        ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True),
+    ),
+    "LatitudeLongitude": (LatitudeLongitude(), ROWS[:, :2] * [30, 100]),
+}
+KERNELS = {
+    "depth": ContinuousDepth(0.8, 25),
+    "cut": ContinuousDepth(0.8, 25, cut=7.0),
+    "free": FreeSpectrum(np.full(9, 1 / 9)),
+}
+
+
+@pytest.mark.parametrize("layout", ["banded", "sparse"])
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize(("sphere", "x"), SPHERES.values(), ids=SPHERES)
+def test_both_agree(sphere, x, kernel, layout):
+    basis = Basis.build(sphere, kernel, 30, layout)
+    dimension = sphere.dimension
+    bands = tuple(
+        (band.place(dimension), band_kernel(band, kernel, dimension))
+        for band in basis.bands
+    )
+    here = interpreted.placed(sphere, bands, np.float64)
+    there = compiled.placed(sphere, bands, np.dtype(np.float64))
+    values, radial = interpreted.values(here, x)
+    expected_values, expected_radial = compiled.values(there, x)
+    np.testing.assert_allclose(values, expected_values, atol=1e-12)
+    np.testing.assert_allclose(radial, expected_radial, rtol=1e-12)
+    generator = np.random.default_rng(1)
+    given = (
+        basis.incomplete,
+        x,
+        generator.normal(size=values.shape),
+        generator.normal(size=len(x)),
+    )
+    pulled = interpreted.pull_values(here, *given)
+    expected = compiled.pull_values(there, *given)
+    # A sphere without parameters has none in either.
+    assert pulled[0].keys() == expected[0].keys()
+    for ours, theirs in zip(
+        jax.tree.leaves(pulled), jax.tree.leaves(expected), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+    for index in basis.incomplete:
+        phases, shape = bands[index]
+        gram = interpreted.gram(phases, shape)
+        np.testing.assert_allclose(gram, compiled.gram(phases, shape), atol=1e-12)
+        bar = generator.normal(size=gram.shape)
+        pairs = zip(
+            jax.tree.leaves(interpreted.pull_gram(phases, shape, bar)),
+            jax.tree.leaves(compiled.pull_gram(phases, shape, bar)),
+            strict=True,
+        )
+        for ours, theirs in pairs:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_few_points_of_a_polynomial_are_not_compiled():
+    basis = Basis.build(ARD.isotropic(2), ContinuousDepth(), 20)
+    shape = band_kernel(basis.bands[-1], basis.kernel, 3)
+    assert engine_for(1000, shape) is interpreted
+    assert engine_for(10**7, shape) is compiled
+    endless = Basis.build(ARD.isotropic(2), NTK(), 20)
+    tail = band_kernel(endless.bands[-1], endless.kernel, 3)
+    assert engine_for(10, tail) is compiled
+
+
+@pytest.mark.parametrize("points", [10, 300_000])
+def test_a_kernel_as_a_function_is_the_same_for_few_and_many(points):
+    basis = Basis.build(ARD.isotropic(2), ContinuousDepth(), 20)
+    shape = band_kernel(basis.bands[-1], basis.kernel, 3)
+    t = np.linspace(-1, 1, points)
+    expected = np.polynomial.chebyshev.chebval(t, np.asarray(shape.coefficients))
+    np.testing.assert_allclose(numpy_shape(shape)(t), expected, atol=1e-12)
