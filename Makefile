@@ -8,7 +8,7 @@ demo: .venv/demo-installed
 	$(BIN)/python -m zonal.figures depth --out demo/depth.png
 
 test: .venv/dev-installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: .venv/dev-installed
 	$(BIN)/ruff check .

@@ -6,6 +6,13 @@ learned; the inducing features are spherical harmonics, complete or sparse.
 
 from zonal.bands import Band, CompleteLevel
 from zonal.basis import Basis
+from zonal.distributions import PredictiveDistribution
+from zonal.estimators import (
+    SphericalGPClassifier,
+    SphericalGPRegressor,
+    SphericalHarmonicFeatures,
+    load,
+)
 from zonal.frame import Frame, whiten
 from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
 from zonal.kernels import (
@@ -53,15 +60,20 @@ __all__ = [
     "Poisson",
     "Posterior",
     "Prediction",
+    "PredictiveDistribution",
     "Process",
     "Projection",
     "Recipe",
     "Softmax",
+    "SphericalGPClassifier",
+    "SphericalGPRegressor",
+    "SphericalHarmonicFeatures",
     "StudentT",
     "UnitVectors",
     "equivalent_depth",
     "fit",
     "fit_likelihood",
+    "load",
     "whiten",
 ]
 

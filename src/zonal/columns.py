@@ -8,8 +8,9 @@ one, by name where columns have names, so their order does not matter.
 """
 
 import dataclasses
+import datetime
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -27,7 +28,7 @@ _MOST_CATEGORIES = 50
 _CYCLES = {"day": 86_400.0, "week": 7 * 86_400.0, "year": 365.2425 * 86_400.0}
 _TURNS = 2.0
 
-Name = str | int
+Name = Hashable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +69,12 @@ class Column:
         if strict and lost.any():
             _refuse_missing(self.name, lost, first_row)
         parts = []
+        numbers_too = any(not isinstance(one, str) for one in self.categories)
+        known = values.as_kind(self.kind, first_row, numbers_too)
         if self.kind == "category":
-            texts = values.categories(self.name)
-            parts += [texts == value for value in self.categories]
+            parts += [known == value for value in self.categories]
         else:
-            numbers = values.numbers(self.name)
+            numbers = np.asarray(known, np.float64)
             _refuse_infinite(self.name, numbers, first_row)
             numbers = np.where(lost, self.fill, numbers)
             parts.append(numbers)
@@ -94,11 +96,11 @@ class Columns:
     >>> table = pyarrow.table({"age": [30, None, 50], "town": ["Ulm", "Bonn", "Ulm"]})
     >>> columns = Columns.learn(table, missing="indicator")
     >>> columns.outputs
-    ['age', 'age:missing', 'town=Ulm']
+    ['age', 'age:missing', 'town=Bonn', 'town=Ulm']
     >>> columns.matrix(table)
-    array([[30.,  0.,  1.],
-           [40.,  1.,  0.],
-           [50.,  0.,  1.]])
+    array([[30.,  0.,  0.,  1.],
+           [40.,  1.,  1.,  0.],
+           [50.,  0.,  0.,  1.]])
     """
 
     columns: tuple[Column, ...]
@@ -189,7 +191,7 @@ class Columns:
             self._check_names(read.names)
         elif len(read.names) != len(self.columns):
             raise ValueError(
-                f"X has {len(read.names)} features, but the model was fitted to "
+                f"X has {len(read.names)} features, but zonal is expecting "
                 f"{len(self.columns)} features as input"
             )
         strict = self.missing == "error"
@@ -198,7 +200,7 @@ class Columns:
             return array
         by_name = self.named and read.named
         every = [
-            read.values(column.name if by_name else place)
+            read.named_as(column.name) if by_name else read.at(place)
             for place, column in enumerate(self.columns)
         ]
         parts = [
@@ -216,7 +218,7 @@ class Columns:
         pair = []
         for kind in ("latitude", "longitude"):
             name, values = self.names[kinds.index(kind)], every[kinds.index(kind)]
-            numbers = values.numbers(name)
+            numbers = values.as_kind("number", first_row)
             if values.missing.any():
                 _refuse_missing(name, values.missing, first_row)
             _refuse_infinite(name, numbers, first_row)
@@ -254,15 +256,13 @@ def _learned(name: Name, kind: str, values: "_Values", missing: str) -> Column:
     lost = values.missing
     indicated = missing == "indicator" and bool(lost.any())
     if kind == "category":
-        texts = values.categories(name)[~lost]
+        texts = values.as_kind("category", numbers_too=True)[~lost]
         known, counts = np.unique(texts, return_counts=True)
         often = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
         places = tuple(known[place] for place in np.sort(often))
         places = tuple(one.item() if hasattr(one, "item") else one for one in places)
-        # Two categories say the same thing twice.
-        kept = places[1:] if len(places) == 2 and not indicated else places
-        return Column(name, kind, kept, indicated=indicated)
-    numbers = values.numbers(name)[~lost]
+        return Column(name, kind, places, indicated=indicated)
+    numbers = values.values[~lost]
     numbers = numbers[np.isfinite(numbers)]
     fill = float(numbers.mean()) if len(numbers) else 0.0
     cycles = ()
@@ -300,7 +300,7 @@ class _Table:
             self.named = all(isinstance(name, str) for name in self._frame.columns)
             self.names: list[Name] = list(self._frame.columns)
         else:
-            self._array = _two_dimensional(table)
+            self._array = two_dimensional(table)
             self.named = False
             self.names = list(range(self._array.shape[1]))
 
@@ -313,91 +313,139 @@ class _Table:
 
     def columns(self) -> Iterator[tuple[Name, "_Values"]]:
         for place, name in enumerate(self.names):
-            yield name, self.values(name if self._frame is not None else place)
+            yield name, self.at(place)
 
-    def values(self, name: Name) -> "_Values":
+    def named_as(self, name: Name) -> "_Values":
+        """The column of a name."""
+        return self.at(self.names.index(name))
+
+    def at(self, place: int) -> "_Values":
+        """The column at a place."""
+        name = self.names[place]
         if self._frame is None:
-            return _Values.of_array(self._array[:, int(name)])
-        if isinstance(name, int) and name not in self._frame.columns:
-            name = self._frame.columns[name]
-        return _Values.of_series(self._frame[name])  # pyright: ignore
+            return _of_array(name, self._array[:, place])
+        return _of_series(name, self._frame.get_column(name))  # pyright: ignore
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Values:
     """One column: what kind it seems to be, and which values are missing."""
 
+    name: Name
     kind: str
     values: np.ndarray
     missing: np.ndarray
 
-    @classmethod
-    def of_series(cls, series: Any) -> "_Values":
-        dtype = series.dtype
-        lost = series.is_null().to_numpy().astype(bool)
-        if dtype.is_numeric() or dtype == nw.Boolean:
-            # Whole and truth columns with gaps have no NumPy form of their own.
-            numbers = series.cast(nw.Float64).to_numpy().astype(np.float64)
-            return cls("number", numbers, lost | np.isnan(numbers))
-        if dtype in (nw.Datetime, nw.Date, nw.Duration):
-            return _of_times(series.to_numpy())
-        if dtype in (nw.String, nw.Categorical, nw.Enum):
-            texts = np.array(series.to_list(), object)
-            return cls("category", texts, lost)
-        return _of_objects(np.array(series.to_list(), object))
+    def as_kind(
+        self, kind: str, first_row: int = 0, numbers_too: bool = False
+    ) -> np.ndarray:
+        """The values, which must be of the kind that was fitted to.
 
-    @classmethod
-    def of_array(cls, values: np.ndarray) -> "_Values":
-        kind = values.dtype.kind
-        if kind in "mM":
-            return _of_times(values)
-        if kind in "US":
-            return cls("category", values.astype(object), np.zeros(len(values), bool))
-        if kind == "O":
-            return _of_objects(values)
-        if kind == "c":
-            raise ValueError("Complex data not supported: X must hold real numbers")
-        numbers = values.astype(np.float64, copy=False)
-        return cls("number", numbers, np.isnan(numbers))
-
-    def numbers(self, name: Name) -> np.ndarray:
-        if self.kind == "category":
-            row = int(np.argmin(self.missing))
+        ``numbers_too`` takes numbers for categories.
+        """
+        if kind == "category" and self.kind == "number" and numbers_too:
+            return _without(self.values.astype(object), self.missing)
+        if self.kind != kind and not self.missing.all():
+            row = first_row + int(np.argmin(self.missing))
             raise ValueError(
-                f"column {name!r} held numbers when the model was fitted; row {row} "
-                f"has {self.values[row]!r}"
+                f"column {self.name!r} was a {kind} when the model was fitted and is a "
+                f"{self.kind} now; row {row} has {self.values[row - first_row]!r}"
             )
         return self.values
 
-    def categories(self, name: Name) -> np.ndarray:
-        """Values to compare with known categories; numbers stay numbers."""
-        return self.values
+
+def _of_series(name: Name, series: Any) -> _Values:
+    dtype = series.dtype
+    lost = series.is_null().to_numpy().astype(bool)
+    if lost.all():
+        return _Values(name, "number", np.full(len(lost), np.nan), lost)
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        # Whole and truth columns with gaps have no NumPy form of their own.
+        numbers = series.cast(nw.Float64).to_numpy().astype(np.float64)
+        return _Values(name, "number", numbers, lost | np.isnan(numbers))
+    if dtype in (nw.Datetime, nw.Date, nw.Duration):
+        return _of_array(name, series.to_numpy())
+    values = np.empty(len(lost), object)
+    values[:] = series.to_list()
+    return _of_objects(name, values)
 
 
-def _of_times(values: np.ndarray) -> _Values:
+def _of_array(name: Name, values: np.ndarray) -> _Values:
+    kind = values.dtype.kind
+    if kind in "mM":
+        return _of_times(name, values)
+    if kind in "US":
+        lost = np.zeros(len(values), bool)
+        return _Values(name, "category", values.astype(str).astype(object), lost)
+    if kind == "O":
+        return _of_objects(name, values)
+    if kind == "c":
+        raise ValueError("Complex data not supported: X must hold real numbers")
+    numbers = values.astype(np.float64, copy=False)
+    return _Values(name, "number", numbers, np.isnan(numbers))
+
+
+def _of_times(name: Name, values: np.ndarray) -> _Values:
     lost = np.isnat(values)
-    whole = "datetime64[ns]" if values.dtype.kind == "M" else "timedelta64[ns]"
-    seconds = values.astype(whole).astype(np.int64) / 1e9
-    return _Values("time", np.where(lost, np.nan, seconds), lost)
+    # Whole seconds first: nanoseconds would not reach beyond the year 2262.
+    whole = values.astype(f"{values.dtype.kind}8[s]")
+    seconds = whole.astype(np.int64) + (values - whole) / np.timedelta64(1, "s")
+    return _Values(name, "time", np.where(lost, np.nan, seconds), lost)
 
 
-def _of_objects(values: np.ndarray) -> _Values:
-    """A column of Python objects: numbers or texts, but not both."""
-    lost = np.array([one is None or one != one for one in values], bool)
+def _of_objects(name: Name, values: np.ndarray) -> _Values:
+    """A column of Python objects: numbers, texts or times, but of one kind."""
+    lost = np.array([_is_missing(one) for one in values], bool)
     kinds = {type(one) for one, gone in zip(values, lost, strict=True) if not gone}
-    if all(issubclass(kind, (int, float, np.number, np.bool_)) for kind in kinds):
-        numbers = np.array([np.nan if one is None else one for one in values])
-        return _Values("number", numbers.astype(np.float64), lost)
-    if all(issubclass(kind, str) for kind in kinds):
-        return _Values("category", values, lost)
+
+    def are(*expected: type) -> bool:
+        return all(issubclass(kind, expected) for kind in kinds)
+
+    if are(int, float, np.number, np.bool_):
+        numbers = np.where(lost, np.nan, values)
+        return _Values(name, "number", numbers.astype(np.float64), lost)
+    if are(datetime.date):
+        times = np.where(lost, np.datetime64("NaT"), values)
+        naive = [
+            one.replace(tzinfo=None) if isinstance(one, datetime.datetime) else one
+            for one in times
+        ]
+        return _of_times(name, np.array(naive, "M8[us]"))
+    if are(str):
+        return _Values(name, "category", _without(values, lost), lost)
+    if not are(int, float, str, dict, list, set, tuple) and len(kinds) == 1:
+        # Categories of a kind of their own, such as intervals, by their names.
+        pairs = zip(values, lost, strict=True)
+        texts = [None if gone else str(one) for one, gone in pairs]
+        return _Values(name, "category", np.array(texts, object), lost)
     names = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise TypeError(
-        "every argument must be a string or a number, and a column one of both; "
-        f"one column holds {names}"
+        f"argument must be a string or a number, and column {name!r} of one of both "
+        f"throughout; it holds {names}"
     )
 
 
-def _two_dimensional(table: Any) -> np.ndarray:
+def _without(values: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """The values, with None for those that are missing."""
+    values = values.copy()
+    values[lost] = None
+    return values
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None:
+        return True
+    same = value == value
+    # What says neither yes nor no of itself, as pandas.NA, is missing too.
+    return not same if isinstance(same, (bool, np.bool_)) else not _is_array(same)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def two_dimensional(table: Any) -> np.ndarray:
+    """A table that is no frame, as an array of rows and columns."""
     array = np.asarray(table)
     if array.dtype.kind in "OUS" and not hasattr(table, "dtype"):
         # Lists of mixed rows: keep numbers numbers.
@@ -417,7 +465,6 @@ def _two_dimensional(table: Any) -> np.ndarray:
 
 
 def _check_array(array: np.ndarray, names: Sequence[Name], first_row: int) -> None:
-    # A sum is finite where all its terms are, or nearly always; then look closer.
     if np.isfinite(array).all():
         return
     for place, name in enumerate(names):

@@ -34,6 +34,7 @@ from zonal.basis import (
 )
 from zonal.blas import triangular_product
 from zonal.kernel_values import engine_for
+from zonal.parameters import Fields
 
 __all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "whiten"]
 
@@ -88,7 +89,7 @@ def _complete_frame(band: CompleteLevel, dimension: int) -> BandFrame:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Frame:
+class Frame(Fields):
     """A basis whose matrix work is done: rows in, features and gradients out.
 
     The kernel values of all bands come from one jitted call. Whitening them is left to

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from zonal.checkpoints import Step
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
-from zonal.inference import Inferred, infer, marginals, scaled_up
+from zonal.inference import Inferred, infer, marginals, proposed_sums, scaled_up
 from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe, scaling_of
 from zonal.likelihoods import (
@@ -28,20 +28,23 @@ from zonal.likelihoods import (
     RealLikelihood,
 )
 from zonal.objective import Process, fit_scales
+from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
 from zonal.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.site_learning import SiteLearner, refitted
 from zonal.sources import ArraySource, Chunk, Source
-from zonal.statistics import row_weights
+from zonal.statistics import Statistics, row_weights
 
 __all__ = ["GeneralisedModel", "LatentPrediction", "fit_likelihood"]
 
 # Passes are made in float64 where that costs a few seconds at most: rows times squared
 # features up to this.
 _AFFORDABLE = 1e10
-# Passes at most, how many of them are followed by a refit of energies and own
-# parameters, and the relative change of the bound to end with.
+# Passes at most (more where they cost nothing), how many of them are followed by a
+# refit of energies and own parameters, and the relative change of the bound to end
+# with.
 _MOST_PASSES = 20
+_MANY_PASSES = 60
 _MOST_REFITS = 5
 _TOLERANCE = 1e-5
 # Rows that own parameters of a likelihood are fitted to.
@@ -56,6 +59,7 @@ def fit_likelihood(
     likelihood: Likelihood,
     recipe: Recipe | None = None,
     callback: Callable[[Step], Any] | None = None,
+    start: Process | None = None,
 ) -> "GeneralisedModel":
     """Learn a Gaussian process with any likelihood from a table.
 
@@ -68,7 +72,10 @@ def fit_likelihood(
     recipe
         What differs from the defaults.
     callback
-        Called with a `Step` after every step and every pass.
+        Called with a `Step` after every step and every pass; learning stops where it
+        returns true.
+    start
+        A process to start from, instead of a choice of several.
 
     Examples
     --------
@@ -93,7 +100,7 @@ def fit_likelihood(
         recipe = dataclasses.replace(recipe, most_rows=few)
     if likelihood.real and not scaling.target_varies:
         recipe = dataclasses.replace(recipe, most_steps=0)
-    learner = SiteLearner(rows, recipe, likelihood, offsets, callback)
+    learner = SiteLearner(rows, recipe, likelihood, offsets, callback, start)
     progress = learner.run()
     process = progress.process
     process = enlarged(process, recipe.features_to_solve, learner.sample, recipe.seed)
@@ -120,8 +127,13 @@ def fit_likelihood(
     return GeneralisedModel(scaling, state, tuple(history))
 
 
-def _counted(source: Source, likelihood: Likelihood) -> tuple[np.ndarray, float, int]:
-    """Check every target; sums that tell where to start, total weight, and rows."""
+def _counted(
+    source: Source, likelihood: Likelihood, some: bool = False
+) -> tuple[np.ndarray, float, int]:
+    """Check every target; sums that tell where to start, total weight, and rows.
+
+    ``some`` rows of a table may all be of one class.
+    """
     moments: Any = 0.0
     total, rows = 0.0, 0
     counts = isinstance(likelihood, CountLikelihood)
@@ -139,7 +151,8 @@ def _counted(source: Source, likelihood: Likelihood) -> tuple[np.ndarray, float,
         moments = moments + likelihood.moments(y, weight, chunk.exposure)
         total += float(weight.sum())
         rows += len(chunk)
-    if isinstance(likelihood, ClassLikelihood) and np.sum(moments > 0) < 2:
+    one_class = isinstance(likelihood, ClassLikelihood) and np.sum(moments > 0) < 2
+    if one_class and not some:
         raise ValueError(
             "every row has the same class; there is nothing to tell apart: "
             "give rows of at least two classes"
@@ -176,7 +189,9 @@ def _solved(
     few = learner.on_sample(process)
     count = rows.n_rows
     work = (np.inf if count is None else count) * process.basis.n_features**2
-    dtype = np.float64 if work <= _AFFORDABLE else np.float32
+    dtype: Any = np.float64 if work <= _AFFORDABLE else np.float32
+    if learner.recipe.dtype != "auto":
+        dtype = np.dtype(learner.recipe.dtype).type
     start = tuple(scaled_up(sums, weight / sums.rows) for sums in few.statistics)
     likelihood = learner.likelihood
     penalty = "common" if learner.recipe.tightened else False
@@ -206,7 +221,7 @@ def _solved(
         tightened=learner.recipe.tightened,
         dtype=dtype,
         tolerance=_TOLERANCE,
-        most_passes=_MOST_PASSES,
+        most_passes=_MOST_PASSES if work > _AFFORDABLE else _MANY_PASSES,
         refit=refit,
         callback=lambda _, bound: told(bound),
     )
@@ -235,6 +250,22 @@ class LatentPrediction:
     centre: Float[np.ndarray, " rows"]
     width: float = 1.0
     exposure: Float[np.ndarray, " rows"] | None = None
+
+    @classmethod
+    def joined(cls, parts: Iterable["LatentPrediction"]) -> "LatentPrediction":
+        """Predictions of chunks, one below the other."""
+        every = list(parts)
+        exposure = None
+        if every[0].exposure is not None:
+            exposure = np.concatenate([one.exposure for one in every])  # pyright: ignore
+        return cls(
+            every[0].likelihood,
+            np.concatenate([one.mean_f for one in every]),
+            np.concatenate([one.variance_f for one in every]),
+            np.concatenate([one.centre for one in every]),
+            every[0].width,
+            exposure,
+        )
 
     def probabilities(self) -> Float[np.ndarray, "rows classes"]:
         """Probability of each class."""
@@ -312,11 +343,10 @@ class LatentPrediction:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class GeneralisedModel:
+class GeneralisedModel(Fields):
     """A Gaussian process with any likelihood, inferred on a table.
 
-    ``bound`` bounds the log probability of all targets (their density in standardised
-    units, where they are real numbers) from below.
+    ``bound`` bounds the log probability of all targets from below.
     """
 
     scaling: Scaling
@@ -330,8 +360,13 @@ class GeneralisedModel:
 
     @property
     def bound(self) -> float:
-        """Lower bound on the log probability of all targets."""
-        return self.inferred.bound
+        """Lower bound on the log probability of all targets, in their own units.
+
+        It is not known of a model that rows were added to or taken out of.
+        """
+        rows = self.inferred.statistics[0].rows
+        width = float(np.log(self.scaling.target_width))
+        return float(self.inferred.bound - rows * width)
 
     @property
     def depth(self) -> int:
@@ -346,15 +381,7 @@ class GeneralisedModel:
     ) -> LatentPrediction:
         """What is known at new rows; the answer does not depend on how many."""
         source = ArraySource(x, np.zeros(len(x)), exposure=exposure)
-        every = list(self.predict_chunks(source))
-        return LatentPrediction(
-            self.likelihood,
-            np.concatenate([one.mean_f for one in every]),
-            np.concatenate([one.variance_f for one in every]),
-            np.concatenate([one.centre for one in every]),
-            self.scaling.target_width,
-            exposure,
-        )
+        return LatentPrediction.joined(self.predict_chunks(source))
 
     def predict_chunks(self, source: Source) -> Iterator[LatentPrediction]:
         """Predictions for a stream of rows, a chunk at a time."""
@@ -373,6 +400,89 @@ class GeneralisedModel:
             )
 
         return chunk_results(predict, source)
+
+    def sample_functions(
+        self, count: int, seed: int = 0
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Draw functions from the posterior; call the result with rows.
+
+        What it returns has shape (rows, samples, functions), in the scale that the
+        likelihood has them.
+        """
+        state = self.inferred
+        functions = [
+            posterior.sample_functions(count, seed + 7919 * number)
+            for number, posterior in enumerate(state.posteriors)
+        ]
+
+        def at(x: np.ndarray) -> np.ndarray:
+            scaled = self.scaling.inputs(x)
+            values = [function(scaled) for function in functions]
+            return np.stack(values, axis=2) + state.offsets
+
+        return at
+
+    def add(self, source: Source) -> "GeneralisedModel":
+        """The model of all rows so far and these, at the same parameters.
+
+        Sites of the new rows are inferred; those of the rows before stay as they were,
+        which is what they would be if the new rows did not change the posterior much.
+        """
+        state = self.inferred
+        _counted(source, self.likelihood, some=True)
+        rows = ScaledSource(source, self.scaling)
+        with quiet_phases():
+            found = infer(
+                state.processes,
+                rows,
+                self.likelihood,
+                state.offsets,
+                given=state.statistics,
+                tightened=state.tightened,
+                dtype=np.float64,
+                tolerance=_TOLERANCE,
+                most_passes=_MOST_PASSES,
+            )
+        return self._with(found.statistics)
+
+    def forget(self, source: Source) -> "GeneralisedModel":
+        """The model without these rows: their sites are taken out of the sums."""
+        state = self.inferred
+        _counted(source, self.likelihood, some=True)
+        rows = ScaledSource(source, self.scaling)
+        with quiet_phases():
+            sites = proposed_sums(state, rows)
+        if sites[0].rows > state.statistics[0].rows * (1 + 1e-12):
+            raise ValueError(
+                f"{sites[0].rows:g} rows cannot be taken out of a model of "
+                f"{state.statistics[0].rows:g}"
+            )
+        pairs = zip(state.statistics, sites, strict=True)
+        return self._with(tuple(all_of - some for all_of, some in pairs))
+
+    def merge(self, other: "GeneralisedModel") -> "GeneralisedModel":
+        """The model of both models' rows; both must have the same parameters."""
+        pairs = zip(self.inferred.processes, other.inferred.processes, strict=False)
+        if (
+            not self.scaling.agrees_with(other.scaling)
+            or self.likelihood != other.likelihood
+            or not all(same_values(one, two) for one, two in pairs)
+        ):
+            raise ValueError(
+                "the models have different parameters; merge models that come from the "
+                "same fit, such as model.add(...)"
+            )
+        mine, theirs = self.inferred.statistics, other.inferred.statistics
+        return self._with(tuple(a + b for a, b in zip(mine, theirs, strict=True)))
+
+    def emptied(self) -> "GeneralisedModel":
+        """The same model before it has seen a row, for others to add to and merge."""
+        processes = self.inferred.processes
+        return self._with(tuple(Statistics.zero(one.basis) for one in processes))
+
+    def _with(self, statistics: tuple[Statistics, ...]) -> "GeneralisedModel":
+        state = dataclasses.replace(self.inferred, statistics=statistics, bound=np.nan)
+        return dataclasses.replace(self, inferred=state)
 
     @functools.cached_property
     def _marginals(self) -> Callable[[Chunk], tuple[np.ndarray, np.ndarray]]:

@@ -33,6 +33,7 @@ from zonal.basis import feature_scales
 from zonal.frame import Frame, whiten
 from zonal.likelihoods import Likelihood
 from zonal.objective import Process, unexplained_of
+from zonal.parameters import Fields
 from zonal.passes import chunk_results
 from zonal.posterior import Posterior
 from zonal.sources import ArraySource, Chunk, Source, source_of
@@ -44,7 +45,7 @@ from zonal.statistics import (
     uncaptured_of,
 )
 
-__all__ = ["Inferred", "Sites", "infer", "infer_batches"]
+__all__ = ["Inferred", "Sites", "infer", "infer_batches", "proposed_sums"]
 
 # A site less precise than this is no site; its target would overflow.
 _LEAST_PRECISION = 1e-8
@@ -74,7 +75,7 @@ class Sites:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Inferred:
+class Inferred(Fields):
     """The approximate posterior, its bound, and the bounds on the way there.
 
     ``statistics`` are the sums of the sites, one for each function; ``proposed`` those
@@ -94,6 +95,11 @@ class Inferred:
     converged: bool
     lift: float
     sites: Sites | None = None
+
+    @property
+    def tightened(self) -> bool:
+        """Whether the bound shrinks what the features do not capture."""
+        return any(factor != 1.0 for factor in self.factors)
 
     @property
     def known_sites(self) -> Sites:
@@ -117,6 +123,7 @@ def infer(
     offsets: Float[np.ndarray, " latents"],
     start: Sequence[Statistics] | None = None,
     *,
+    given: Sequence[Statistics] | None = None,
     tightened: bool = True,
     dtype: Any = np.float32,
     tolerance: float = 1e-6,
@@ -138,6 +145,8 @@ def infer(
     start
         Sums of sites to start from; without them, what the likelihood suggests, or
         the prior.
+    given
+        Sums of the sites of other rows, which stay as they are.
     tightened
         Whether what the features do not capture is shrunk in the bound.
     keep_sites
@@ -161,7 +170,15 @@ def infer(
     (True, True)
     """
     run = _Run(
-        source, offsets, tightened, tolerance, most_passes, keep_sites, refit, callback
+        source,
+        offsets,
+        given,
+        tightened,
+        tolerance,
+        most_passes,
+        keep_sites,
+        refit,
+        callback,
     )
     try:
         return run.ended(tuple(processes), likelihood, start, dtype)
@@ -179,6 +196,7 @@ class _Run:
 
     source: Source
     offsets: np.ndarray
+    given: Sequence[Statistics] | None
     tightened: bool
     tolerance: float
     most_passes: int
@@ -197,6 +215,7 @@ class _Run:
         frame = whiten(processes[0].basis, dtype)
         if start is None:
             start = _first_sums(frame, self.source, likelihood, self.offsets)
+            start = _added(start, self.given)
         self.best: Inferred | None = None
         self.step, self.refitted = 1.0, False
         now, bounds = tuple(start), []
@@ -211,15 +230,15 @@ class _Run:
                 likelihood,
                 self.offsets,
                 self.keep_sites,
+                self.given,
             )
             if found.lift > 0 and dtype == np.float32:
                 raise _CoarseSumsError
             bounds.append(found.bound)
             if self.callback is not None:
                 self.callback(number, found.bound)
-            if not (
-                self._went_on(found) if self._is_best(found) else self._went_back()
-            ):
+            better = self._is_best(found)
+            if not (self._went_on(found) if better else self._went_back(found)):
                 break
             assert self.best is not None
             processes, likelihood = self.best.processes, self.best.likelihood
@@ -262,12 +281,21 @@ class _Run:
         self.step = _next_step(self.step, _residual(found), _residual(before))
         return True
 
-    def _went_back(self) -> bool:
-        """Take a pass back that lowered the bound; a shorter step, if there is one."""
+    def _went_back(self, found: Inferred) -> bool:
+        """Take a pass back that lowered the bound; a shorter step, if there is one.
+
+        Where the bound changes by less than the tolerance whatever the step, this is
+        the top, as exactly as quadrature and rounding tell.
+        """
+        assert self.best is not None, "something was better"
         if self.refitted:
             # It was the refit, or may have been.
             self.refit, self.refitted = None, False
             return True
+        fall = self.best.bound - found.bound
+        if self.step <= 1 and fall <= self.tolerance * (1 + abs(self.best.bound)):
+            self.best = dataclasses.replace(self.best, converged=True)
+            return False
         self.step = 1.0 if self.step > 1 else self.step / 4
         return self.step >= _SHORTEST_STEP
 
@@ -496,6 +524,7 @@ def _full_pass(
     likelihood: Likelihood,
     offsets: np.ndarray,
     keep_sites: bool,
+    given: Sequence[Statistics] | None = None,
 ) -> Inferred:
     """The bound of the present sites, and the sums of the next ones."""
     posteriors = _posteriors(processes, statistics)
@@ -512,7 +541,9 @@ def _full_pass(
             total.add(part)
         if keep_sites:
             kept.append(sites)
-    proposed = tuple(total.result() for total in sums)
+    proposed = _added(tuple(total.result() for total in sums), given)
+    for posterior, factor, other in zip(posteriors, factors, given or (), strict=False):
+        expected += _expected_of_sites(posterior, other, factor)
     shrinking = sum(factor - 1 - np.log(factor) for factor in factors)
     divergence = sum(map(_divergence, posteriors)) + proposed[0].rows / 2 * shrinking
     return Inferred(
@@ -522,12 +553,49 @@ def _full_pass(
         tuple(statistics),
         proposed,
         factors,
-        expected - divergence,
+        float(expected - divergence),
         (),
         False,
         max(posterior.lift for posterior in posteriors),
         _stacked(kept) if keep_sites else None,
     )
+
+
+def _added(
+    sums: tuple[Statistics, ...], given: Sequence[Statistics] | None
+) -> tuple[Statistics, ...]:
+    if given is None:
+        return sums
+    return tuple(ours + other for ours, other in zip(sums, given, strict=True))
+
+
+def _expected_of_sites(posterior: Posterior, sums: Statistics, factor: float) -> float:
+    """E_q of the log density of sites that are only known as sums, up to a constant."""
+    basis = posterior.process.basis
+    scales = feature_scales(basis)
+    weights = scales * posterior.weights
+    root = posterior.inverse_factor * scales
+    squares = sums.squares - 2 * sums.moment @ weights
+    squares += weights @ sums.gram @ weights + np.sum((root @ sums.gram) * root)
+    unexplained, _ = unexplained_of(basis, sums.uncaptured)
+    squares += factor * sums.uncaptured.count.astype(np.float64) @ unexplained
+    return -0.5 * float(squares)
+
+
+def proposed_sums(state: Inferred, source: Source) -> tuple[Statistics, ...]:
+    """Sums of the sites that some rows have under what was inferred."""
+    frame = whiten(state.processes[0].basis, np.float64)
+    found = _full_pass(
+        frame,
+        state.processes,
+        state.statistics,
+        state.factors,
+        source,
+        state.likelihood,
+        state.offsets,
+        False,
+    )
+    return found.proposed
 
 
 def _visit(

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 # Beyond so many points compiling pays.
-_MOST_POINTS = 1 << 15
+_MOST_POINTS = 50_000
 
 Placed = tuple[Sphere, Sequence[tuple[np.ndarray, BandKernel]]]
 

@@ -18,7 +18,7 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from zonal.objective import Process
 from zonal.parameters import named
 from zonal.posterior import Posterior
 from zonal.scaling import Scaling
-from zonal.sources import Chunk, Source, source_of
+from zonal.sources import Chunk, Source, by_output, source_of
 from zonal.sphere import ARD, Sphere
 from zonal.statistics import collect
 
@@ -165,12 +165,15 @@ class LearningStoppedWarning(UserWarning):
 
 
 def learn(
-    source: Source,
+    sources: Source | Sequence[Source],
     recipe: Recipe,
     callback: Callable[[Step], Any] | None = None,
     checkpoint: str | os.PathLike | None = None,
+    start: Process | None = None,
 ) -> Progress:
     """Learn sphere, kernel, phases and noise from standardised rows.
+
+    Several sources are the same rows with several targets, learned from together.
 
     Examples
     --------
@@ -183,7 +186,8 @@ def learn(
     >>> bool(0.05 < np.sqrt(progress.process.noise) < 0.3)
     True
     """
-    return Learner(source, recipe, callback, checkpoint).run()
+    every = [sources] if isinstance(sources, Source) else sources
+    return Learner(every, recipe, callback, checkpoint, start).run()
 
 
 class Learner:
@@ -193,13 +197,15 @@ class Learner:
 
     def __init__(
         self,
-        source: Source,
+        sources: Sequence[Source],
         recipe: Recipe,
         callback: Callable[[Step], Any] | None,
         checkpoint: str | os.PathLike | None,
+        start: Process | None,
     ):
         self.recipe = recipe
         self.callback = callback
+        self.start = start
         self.checkpoint = checkpoint
         if checkpoint is not None and not Path(checkpoint).resolve().parent.is_dir():
             raise ValueError(
@@ -207,7 +213,7 @@ class Learner:
             )
         self.begin = time.monotonic()
         self.stopped: str | None = None
-        self.sample, self.held_out = _drawn(source, recipe)
+        self.sample, self.held_out = _drawn(sources, recipe)
         self.history: list[Step] = []
         self.spent = 0.0
         self.features = recipe.n_features
@@ -220,8 +226,11 @@ class Learner:
         progress = self._resumed()
         try:
             if progress is None:
-                process = self._start()
-                progress = Progress(process, done=self.recipe.most_steps == 0)
+                # A start that was given has its cut of the spectrum already.
+                rounds = 0 if self.start is None else 2
+                process = self._start() if self.start is None else self.start
+                done = self.recipe.most_steps == 0
+                progress = Progress(process, rounds=rounds, done=done)
                 self._save(progress)
             while not self.stopped and not progress.done:
                 progress = self._round(progress)
@@ -277,8 +286,8 @@ class Learner:
         seconds = self.spent + time.monotonic() - self.begin
         step = Step(stage, number, rows, float(bound), seconds)
         self.history.append(step)
-        if self.callback is not None:
-            self.callback(step)
+        if self.callback is not None and self.callback(step) is True:
+            self.stopped = "a callback"
         limit = self.recipe.max_seconds
         if limit is not None and seconds > limit:
             self.stopped = f"the limit of {limit:g} seconds"
@@ -404,11 +413,15 @@ class Learner:
         """Mean log density of the rows kept aside, given the sample."""
         if self.held_out is None or self.stopped:
             return None
+        density = np.zeros(len(self.held_out))
         with quiet_phases():
-            statistics = collect(whiten(process.basis), source_of(self.sample))
-            posterior = Posterior(process, statistics)
-            prediction = posterior.predict(self.held_out.x, self.held_out.precision)
-        density = prediction.log_density(self.held_out.y)
+            frame = whiten(process.basis)
+            for rows, aside in zip(
+                by_output(self.sample), by_output(self.held_out), strict=True
+            ):
+                posterior = Posterior(process, collect(frame, source_of(rows)))
+                prediction = posterior.predict(aside.x, aside.precision)
+                density += prediction.log_density(aside.y)
         return float(np.average(density, weights=self.held_out.weight))
 
     def _improve(
@@ -420,7 +433,8 @@ class Learner:
         phases: str,
     ) -> tuple[Process, float]:
         """L-BFGS on the bound of some rows: the best parameters met and their bound."""
-        ascent = Ascent(process, [source_of(rows)], phases, self.recipe.tightened)
+        sources = [source_of(one) for one in by_output(rows)]
+        ascent = Ascent(process, sources, phases, self.recipe.tightened)
         self._climb(ascent, steps, stage, len(rows))
         return ascent.best, ascent.bound
 
@@ -449,9 +463,15 @@ def scaling_of(source: Source, recipe: Recipe) -> Scaling:
     return Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
 
 
-def _drawn(source: Source, recipe: Recipe) -> tuple[Chunk, Chunk | None]:
+def _drawn(sources: Sequence[Source], recipe: Recipe) -> tuple[Chunk, Chunk | None]:
     """The rows to learn from, and some to keep aside if there are any to spare."""
-    drawn = source.sample(recipe.sample_rows + _HELD_OUT_ROWS, recipe.seed)
+    count = recipe.sample_rows + _HELD_OUT_ROWS
+    # The same seed draws the same rows of each.
+    every = [source.sample(count, recipe.seed) for source in sources]
+    drawn = every[0]
+    if len(every) > 1:
+        targets = np.column_stack([rows.y for rows in every])
+        drawn = dataclasses.replace(drawn, y=targets)
     order = np.random.default_rng(recipe.seed).permutation(len(drawn))
     kept = min(
         recipe.sample_rows,
@@ -460,4 +480,6 @@ def _drawn(source: Source, recipe: Recipe) -> tuple[Chunk, Chunk | None]:
     sample, rest = np.sort(order[:kept]), np.sort(order[kept:])
     # A handful of rows that happen to be left over would decide by chance.
     enough = recipe.validation_fraction > 0 or len(rest) >= _HELD_OUT_ROWS // 8
-    return drawn[sample], drawn[rest] if enough and len(rest) else None
+    aside = drawn[rest]
+    count = len(aside) if aside.weight is None else aside.weight.sum()
+    return drawn[sample], aside if enough and count > 0 else None

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from zonal.frame import quiet_phases, whiten
 from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe, learn, scaling_of
 from zonal.objective import Process, evaluate, fit_scales
-from zonal.parameters import named
+from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
 from zonal.posterior import FunctionSamples, Posterior, Prediction
 from zonal.scaling import ScaledSource, Scaling
@@ -29,11 +29,13 @@ from zonal.sources import ArraySource, Chunk, Source
 from zonal.sphere import ARD
 from zonal.statistics import Statistics, collect
 
-__all__ = ["Model", "fit"]
+__all__ = ["Model", "fit", "fit_outputs"]
 
 # Sums are taken in float64 where that costs a few seconds at most: rows times squared
 # features up to this.
 _AFFORDABLE = 5e10
+# A model of so little is predicted from in float64 throughout.
+_SMALL = 5e9
 # Rounding of a variance in float32, relative to the prior's, and how much of a typical
 # posterior variance it may be.
 _ROUNDING = 2e-6
@@ -45,6 +47,7 @@ def fit(
     recipe: Recipe | None = None,
     callback: Callable[[Step], Any] | None = None,
     checkpoint: str | os.PathLike | None = None,
+    start: Process | None = None,
 ) -> "Model":
     """Learn a Gaussian process from a table and solve it on all rows.
 
@@ -55,9 +58,11 @@ def fit(
     recipe
         What differs from the defaults.
     callback
-        Called with a `Step` after every step.
+        Called with a `Step` after every step; learning stops where it returns true.
     checkpoint
         A file to keep the progress in. The same call finds it there and goes on.
+    start
+        A process to start from, instead of a choice of several.
 
     Examples
     --------
@@ -69,24 +74,49 @@ def fit(
     >>> bool(abs(prediction.mean[0] - 100 * np.sin(1.5)) < 2)
     True
     """
+    (model,) = fit_outputs([source], recipe, callback, checkpoint, start)
+    return model
+
+
+def fit_outputs(
+    sources: Sequence[Source],
+    recipe: Recipe | None = None,
+    callback: Callable[[Step], Any] | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    start: Process | None = None,
+) -> "tuple[Model, ...]":
+    """Learn several targets of the same rows together: shared features, own noise.
+
+    ``sources`` have the same inputs, and one target each. Sphere, depth and phases are
+    learned from all of them; each is then solved with energies and noise of its own.
+    """
     recipe = Recipe() if recipe is None else recipe
-    scaling = scaling_of(source, recipe)
-    rows = ScaledSource(source, scaling)
-    if not scaling.target_varies:
+    scalings = [scaling_of(source, recipe) for source in sources]
+    every = list(map(ScaledSource, sources, scalings))
+    told = [
+        rows
+        for rows, scaling in zip(every, scalings, strict=True)
+        if scaling.target_varies
+    ]
+    if not told:
         recipe = dataclasses.replace(recipe, most_steps=0)
+        told = every[:1]
     begin = time.monotonic()
-    progress = learn(rows, recipe, callback, checkpoint)
-    process = progress.process
-    sample = rows.sample(recipe.sample_rows, recipe.seed)
-    process = enlarged(process, recipe.features_to_solve, sample, recipe.seed)
-    statistics, process, value = _solved(process, rows, recipe, scaling)
-    seconds = time.monotonic() - begin
-    rate = value / statistics.rows
-    solved = Step("solve", 1, int(statistics.rows), rate, seconds)
-    if callback is not None:
-        callback(solved)
-    history = (*progress.history, solved)
-    return Model(scaling, process, statistics, recipe.tightened, history)
+    progress = learn(told, recipe, callback, checkpoint, start)
+    sample = told[0].sample(recipe.sample_rows, recipe.seed)
+    process = enlarged(progress.process, recipe.features_to_solve, sample, recipe.seed)
+    models = []
+    for rows, scaling in zip(every, scalings, strict=True):
+        statistics, own, value = _solved(process, rows, recipe, scaling)
+        seconds = time.monotonic() - begin
+        rate = value / statistics.rows
+        solved = Step("solve", 1, int(statistics.rows), rate, seconds)
+        if callback is not None:
+            callback(solved)
+        history = (*progress.history, solved)
+        dtype = None if recipe.dtype == "auto" else np.dtype(recipe.dtype).type
+        models.append(Model(scaling, own, statistics, recipe.tightened, history, dtype))
+    return tuple(models)
 
 
 def _solved(
@@ -98,6 +128,8 @@ def _solved(
     made again in float64: an optimiser would live off it.
     """
     dtype = _affordable_dtype(process, rows)
+    if recipe.dtype != "auto":
+        dtype = np.dtype(recipe.dtype).type
     while True:
         statistics = _collected(process, rows, dtype)
         fitted = process
@@ -121,7 +153,7 @@ def _collected(process: Process, rows: Source, dtype: Any) -> Statistics:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Model:
+class Model(Fields):
     """A Gaussian process solved on a table.
 
     ``bound`` bounds the log marginal likelihood of the target in its own units from
@@ -139,11 +171,14 @@ class Model:
     def posterior(self) -> Posterior:
         """The posterior in standardised units.
 
-        In float32 where that resolves the variance of the function, a small difference
-        of large numbers when the prior is wide and the data many.
+        In float32 where the table was large and that resolves the variance of the
+        function, a small difference of large numbers when the prior is wide and the
+        data many.
         """
         if self.dtype is not None:
             return Posterior(self.process, self.statistics, self.dtype)
+        if self.statistics.rows * self.process.basis.n_features**2 <= _SMALL:
+            return Posterior(self.process, self.statistics, np.float64)
         posterior = Posterior(self.process, self.statistics, np.float32)
         basis, noise = self.process.basis, float(self.process.noise)
         rows = max(self.statistics.rows, 1.0)
@@ -262,10 +297,7 @@ class Model:
                 "the models standardise their tables differently; merge models that "
                 "come from the same fit, such as fit(...).add(...)"
             )
-        mine, theirs = named(self.process), named(other.process)
-        if mine.keys() != theirs.keys() or not all(
-            np.array_equal(mine[name], theirs[name]) for name in mine
-        ):
+        if not same_values(self.process, other.process):
             raise ValueError(
                 "the models have different parameters; merge models that come from the "
                 "same fit, such as fit(...).add(...)"

@@ -21,11 +21,13 @@ __all__ = [
     "SIMPLEX",
     "UNIT_ROWS",
     "Constraint",
+    "Fields",
     "check_values",
     "free",
     "free_gradient",
     "learned",
     "named",
+    "same_values",
     "with_free",
     "with_values",
 ]
@@ -133,6 +135,14 @@ def learned(constraint: Constraint, **options: Any) -> Any:
     return dataclasses.field(metadata={"constraint": constraint}, **options)
 
 
+class Fields:
+    """A dataclass that is pickled by its fields: what it caches is made again."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        fields = dataclasses.fields(self)  # pyright: ignore
+        return {field.name: getattr(self, field.name) for field in fields}
+
+
 def check_values(tree: Any) -> None:
     """Refuse values outside their constraint; for use in ``__post_init__``.
 
@@ -157,6 +167,14 @@ def named(tree: Any, names: Iterable[str] | None = None) -> dict[str, np.ndarray
     {'scales': array([0.5, 0.5, 0.5, 0.5]), 'radial_order': array(0.)}
     """
     return {name: value for name, _, value in _chosen(tree, names)}
+
+
+def same_values(one: Any, two: Any) -> bool:
+    """Whether two trees have the same parameters with the same values."""
+    mine, theirs = named(one), named(two)
+    return mine.keys() == theirs.keys() and all(
+        np.array_equal(mine[name], theirs[name]) for name in mine
+    )
 
 
 def with_values(tree: Tree, values: Mapping[str, Any]) -> Tree:

@@ -24,6 +24,7 @@ from zonal.basis import feature_scales
 from zonal.blas import single_threaded_blas
 from zonal.frame import Frame, whiten
 from zonal.objective import Process, factorise, robust_cholesky
+from zonal.parameters import Fields
 from zonal.passes import chunk_results
 from zonal.sources import ArraySource, Chunk, Source
 from zonal.statistics import Statistics, row_weights
@@ -75,7 +76,7 @@ class Prediction:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Posterior:
+class Posterior(Fields):
     """A process and the statistics of its data, solved.
 
     Examples

@@ -6,6 +6,7 @@ anew. They stay where they are while the prior moves (the dual view, Adam et al.
 so a few passes suffice each time.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -44,8 +45,11 @@ class SiteLearner(Learner):
         likelihood: Likelihood,
         offsets: np.ndarray,
         callback: Callable[[Step], Any] | None = None,
+        start: Process | None = None,
     ):
-        super().__init__(source, recipe, callback, None)
+        if start is not None:
+            start = dataclasses.replace(start, noise=self.start_noise)
+        super().__init__([source], recipe, callback, None, start)
         self.likelihood = likelihood
         self.offsets = offsets
         self._last: tuple[Chunk, Inferred] | None = None

@@ -184,6 +184,13 @@ class ArraySource(Source):
         return self._all.thinned(count, seed)
 
 
+def by_output(rows: Chunk) -> list[Chunk]:
+    """The same rows with one target each, where they have several."""
+    if rows.y.ndim == 1:
+        return [rows]
+    return [dataclasses.replace(rows, y=target) for target in rows.y.T]
+
+
 def source_of(rows: Chunk) -> ArraySource:
     """Rows that were drawn, to be read again and again."""
     return ArraySource(rows.x, rows.y, rows.weight, rows.precision, rows.exposure)

@@ -32,6 +32,8 @@ _KINDS = {
     "Band": "zonal.bands",
     "Basis": "zonal.basis",
     "Bernoulli": "zonal.likelihoods",
+    "Column": "zonal.columns",
+    "Columns": "zonal.columns",
     "CompleteLevel": "zonal.bands",
     "ContinuousDepth": "zonal.kernels",
     "FreeSpectrum": "zonal.kernels",

@@ -45,10 +45,10 @@ def likelihood_of(likelihood: str | Likelihood) -> Likelihood | None:
     """A likelihood for numbers, or None for normal noise, which one pass solves."""
     if isinstance(likelihood, Likelihood):
         return likelihood
-    if likelihood == "gaussian":
+    if likelihood in ("auto", "gaussian"):
         return None
     if likelihood not in _LIKELIHOODS:
-        known = ", ".join(map(repr, ["gaussian", *_LIKELIHOODS]))
+        known = ", ".join(map(repr, ["auto", "gaussian", *_LIKELIHOODS]))
         raise ValueError(f"likelihood is one of {known}, not {likelihood!r}")
     return _LIKELIHOODS[likelihood]()
 

@@ -213,8 +213,8 @@ class Labels:
             raise ValueError("there are no labels; give at least one row of each class")
         if len(names) == 1:
             raise ValueError(
-                f"every row has the same class, {names[0]!r}; there is nothing to tell "
-                "apart: give rows of at least two classes"
+                f"every row has the same class, {names[0]!r}; with 1 class there is "
+                "nothing to tell apart: give rows of at least two classes"
             )
         return cls(names)
 

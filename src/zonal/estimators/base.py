@@ -1,0 +1,446 @@
+"""What regressor and classifier share: from a person's table to a fitted model."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import narwhals as nw
+import numpy as np
+from sklearn.base import BaseEstimator, _fit_context, clone
+from sklearn.utils.validation import check_is_fitted
+
+from zonal.checkpoints import Step
+from zonal.columns import Columns, two_dimensional
+from zonal.estimators.settings import recipe_of, sphere_of
+from zonal.generalised import GeneralisedModel
+from zonal.kernels import equivalent_depth
+from zonal.learning import Recipe
+from zonal.model import Model
+from zonal.objective import Process
+from zonal.sources import Chunk, by_output, merged, source_of
+from zonal.sphere import ARD
+from zonal.storing import write
+from zonal.summaries import Summary, summary_of
+
+try:
+    from sklearn.callback import CallbackSupportMixin  # pyright: ignore
+except ImportError:  # scikit-learn before 1.9
+    CallbackSupportMixin = object  # pyright: ignore
+
+__all__ = ["Depth", "SphericalGP", "TableMixin"]
+
+Models = tuple[Model | GeneralisedModel, ...]
+
+# Levels of an endless spectrum that are told of beyond the last complete one.
+_TAIL = 30
+# Rows that are encoded and predicted at a time: what memory depends on.
+_BLOCK = 65_536
+
+
+class Depth(NamedTuple):
+    """A learned depth: the decay of the spectrum, and the network that is nearest."""
+
+    beta: float
+    layers: int
+
+
+class TableMixin:
+    """An estimator that takes tables as people have them."""
+
+    geometry: Any
+    categories: Any
+    missing: str
+    columns_: Columns
+    n_features_in_: int
+    #: Parameters are checked where they are used, with errors of our own.
+    _parameter_constraints: ClassVar[dict] = {}
+
+    def _learned_columns(self, X) -> Columns:
+        place = None
+        if self.geometry is not None and not isinstance(self.geometry, str):
+            place = tuple(self.geometry)
+        return Columns.learn(X, self.categories, self.missing, place)
+
+    def _take_columns(self, columns: Columns) -> None:
+        """Set what scikit-learn wants to be known of the columns fitted to."""
+        self.columns_ = columns
+        self.n_features_in_ = len(columns.columns)
+        if columns.named:
+            self.feature_names_in_ = np.array(columns.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()  # pyright: ignore
+        tags.input_tags.allow_nan = self.missing == "indicator"
+        tags.input_tags.string = self.categories != "error"
+        tags.input_tags.categorical = self.categories != "error"
+        return tags
+
+    def _blocks(self, X) -> Iterator[np.ndarray]:
+        """A table as numbers, some rows at a time."""
+        check_is_fitted(self)  # pyright: ignore
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        if not isinstance(frame, nw.DataFrame):
+            # Lists become arrays once, in which numbers stay numbers.
+            frame = X if hasattr(X, "shape") else two_dimensional(X)
+        count = frame.shape[0] if len(frame.shape) else 0
+        for start in range(0, max(count, 1), _BLOCK):
+            part = frame[start : start + _BLOCK] if count > _BLOCK else frame
+            native = nw.to_native(part, pass_through=True)
+            yield self.columns_.matrix(native, start)
+
+
+class SphericalGP(TableMixin, CallbackSupportMixin, BaseEstimator):  # pyright: ignore
+    """A Gaussian process on tabular data, as scikit-learn has its estimators.
+
+    Subclasses say what targets are, which engine fits them, and how to read it.
+    """
+
+    models_: Models
+    columns_: Columns
+    #: Fitted attributes, beside these two, that everything else follows from.
+    _own: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        n_features=512,
+        *,
+        solve_features=None,
+        kernel="continuous-depth",
+        layout="banded",
+        likelihood="auto",
+        depth=None,
+        geometry=None,
+        categories="auto",
+        missing="error",
+        max_time=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        warm_start=False,
+        callbacks=None,
+        verbose=0,
+        random_state=0,
+        dtype="auto",
+    ):
+        self.n_features = n_features
+        self.solve_features = solve_features
+        self.kernel = kernel
+        self.layout = layout
+        self.likelihood = likelihood
+        self.depth = depth
+        self.geometry = geometry
+        self.categories = categories
+        self.missing = missing
+        self.max_time = max_time
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.random_state = random_state
+        self.dtype = dtype
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _fit(self, X, y, sample_weight, *of_targets):
+        """Learn from a table. Nothing of the estimator changes unless it succeeds."""
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but "
+                "the target y is None."
+            )
+        columns = self._learned_columns(X)
+        known = self._learned_of_targets(y, *of_targets)
+        rows = self._rows(columns, known, X, y, sample_weight)
+        recipe = self._recipe(columns)
+        start = self.process_ if self._may_start_warm(columns, recipe) else None
+        models = self._taught(rows, known, recipe, start)
+        self._accept(columns, models, known)
+        return self
+
+    def _may_start_warm(self, columns: Columns, recipe: Recipe) -> bool:
+        """Whether there is a fit before, of as many columns on the same sphere."""
+        if not (self.warm_start and hasattr(self, "models_")):
+            return False
+        sphere = self.process_.basis.sphere
+        expected = ARD if recipe.sphere is None else type(recipe.sphere)
+        return type(sphere) is expected and sphere.n_inputs == len(columns.outputs)
+
+    def _taught(
+        self,
+        rows: Chunk,
+        known: dict[str, Any],
+        recipe: Recipe,
+        start: Process | None,
+    ) -> Models:
+        """Models learned from rows, with everyone told who wants to know."""
+        if len(rows) <= recipe.sample_rows:
+            rows = merged(rows)
+        models = self._learned(rows, known, recipe, start, self._told())
+        if hasattr(self, "_callback_fit_ctx"):
+            self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
+        return models
+
+    def _recipe(self, columns: Columns) -> Recipe:
+        return recipe_of(self, sphere_of(self.geometry, len(columns.outputs)))
+
+    def _learned(
+        self,
+        rows: Chunk,
+        known: dict[str, Any],
+        recipe: Recipe,
+        start: Process | None,
+        callback: Callable[[Step], bool],
+    ) -> Models:
+        """The fitted models, one for each output."""
+        raise NotImplementedError
+
+    def _learned_of_targets(self, y, *more) -> dict[str, Any]:
+        """Fitted attributes that tell what targets are, by name."""
+        raise NotImplementedError
+
+    def _targets(self, y, known: dict[str, Any]) -> np.ndarray:
+        """Targets as numbers, checked against what is known of them."""
+        raise NotImplementedError
+
+    def _rows(
+        self, columns: Columns, known: dict[str, Any], X, y, sample_weight
+    ) -> Chunk:
+        """A table's rows as numbers."""
+        x = columns.matrix(X)
+        targets = self._targets(y, known)
+        if len(targets) != len(x):
+            raise ValueError(
+                f"X has {len(x)} rows and y has {len(targets)}: inconsistent numbers "
+                "of samples; give one target for each row"
+            )
+        weight = _one_each(sample_weight, len(x))
+        rows = Chunk(x, targets, weight)
+        for one in by_output(rows):
+            source_of(one)  # which checks what it is given
+        # A row that counts for nothing is no row.
+        return rows if weight is None else rows[weight > 0]
+
+    def _accept(self, columns: Columns, models: Models, known: dict[str, Any]) -> None:
+        """Take a fitted model for one's own."""
+        before = dict(self.__dict__)
+        try:
+            self._take_columns(columns)
+            self.models_ = models
+            for name, value in known.items():
+                setattr(self, name, value)
+            self._describe()
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _describe(self) -> None:
+        """Set the attributes that tell a person about the model."""
+        first, basis = self.models_[0], self.process_.basis
+        self.level_weights_ = _level_variances(self.process_)
+        self.bound_ = float(sum(model.bound for model in self.models_))
+        self.n_iter_ = sum(step.stage.startswith("learn") for step in first.history)
+        self.history_ = np.array(
+            [(s.stage, s.number, s.rows, s.bound, s.seconds) for s in first.history],
+            dtype=[
+                ("stage", "U16"),
+                ("number", np.int64),
+                ("rows", np.int64),
+                ("bound", np.float64),
+                ("seconds", np.float64),
+            ],
+        )
+        if isinstance(basis.sphere, ARD):
+            varying = first.scaling.varying
+            shares = np.where(varying, basis.sphere.relevance, 0.0)
+            by_column = self.columns_.shares(shares)
+            self.relevance_ = by_column / max(by_column.sum(), 1e-300)
+        elif hasattr(self, "relevance_"):
+            del self.relevance_
+
+    @property
+    def depth_(self) -> Depth:
+        """The learned depth: ``beta`` and the nearest network's hidden layers."""
+        kernel, dimension = self.process_.basis.kernel, self.process_.basis.sphere
+        layers = equivalent_depth(kernel, dimension.dimension)
+        return Depth(float(getattr(kernel, "beta", np.nan)), layers)
+
+    @property
+    def process_(self) -> Process:
+        """The learned prior, in the engine's terms."""
+        first = self.models_[0]
+        if isinstance(first, Model):
+            return first.process
+        return first.inferred.processes[0]
+
+    def _told(self) -> Callable[[Step], bool]:
+        """What is called after every step; true stops learning."""
+        context = None
+        if hasattr(self, "_init_callback_context"):
+            context = self._init_callback_context(max_subtasks=None)
+            context.call_on_fit_task_begin(estimator=self)
+        callbacks = list(self.callbacks or [])
+
+        def told(step: Step) -> bool:
+            if self.verbose and (step.number % 10 == 1 or self.verbose > 1):
+                print(
+                    f"[{step.seconds:7.1f} s] {step.stage:8} step {step.number:4} "
+                    f"rows {step.rows:10,} bound a row {step.bound:10.5f}",
+                    flush=True,
+                )
+            stop = [bool(callback(step)) for callback in callbacks]
+            if context is not None:
+                inner = context.subcontext(task_name=step.stage)
+                inner.call_on_fit_task_begin(estimator=self)
+                stop.append(bool(inner.call_on_fit_task_end(estimator=self)))
+            return any(stop)
+
+        return told
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y, sample_weight=None):
+        """Add rows at the same hyper-parameters; the first call fits.
+
+        With normal noise the result is exact, whatever the order that rows come in.
+        With other likelihoods, rows before keep the sites that they had (see
+        `zonal.inference`); ``refresh`` with all rows is exact again.
+        """
+        if not hasattr(self, "models_"):
+            return self._fit(X, y, sample_weight)
+        return self._changed("add", X, y, sample_weight)
+
+    def forget(self, X, y, sample_weight=None):
+        """Take rows out of the model, as if they had never been in its sums.
+
+        Hyper-parameters stay, and with normal noise the result is exact.
+        """
+        check_is_fitted(self)
+        return self._changed("forget", X, y, sample_weight)
+
+    def _changed(self, change: str, X, y, sample_weight):
+        rows = self._rows(self.columns_, self._known, X, y, sample_weight)
+        sources = [source_of(one) for one in by_output(rows)]
+        pairs = zip(self.models_, sources, strict=True)
+        models = tuple(getattr(model, change)(source) for model, source in pairs)
+        self._accept(self.columns_, models, self._known)
+        return self
+
+    def merge(self, other: "SphericalGP"):
+        """Add the rows that another model has seen; both come from the same fit.
+
+        ``emptied`` makes models for other shards to fill with ``partial_fit``.
+        """
+        check_is_fitted(self)
+        check_is_fitted(other)
+        if type(self) is not type(other) or len(self.models_) != len(other.models_):
+            raise ValueError(
+                "only models of the same kind and number of targets can be merged"
+            )
+        pairs = zip(self.models_, other.models_, strict=True)
+        models = tuple(a.merge(b) for a, b in pairs)  # pyright: ignore
+        self._accept(self.columns_, models, self._known)
+        return self
+
+    def emptied(self):
+        """A model with the same hyper-parameters that has seen no rows."""
+        check_is_fitted(self)
+        models = tuple(model.emptied() for model in self.models_)
+        return self._like_me({}, models)
+
+    def copy_with(self, X, y, n_features, sample_weight=None):
+        """The same kernel solved on rows with another number of features.
+
+        A model keeps no rows, so they are given again; nothing is learned anew.
+        """
+        check_is_fitted(self)
+        rows = self._rows(self.columns_, self._known, X, y, sample_weight)
+        recipe = dataclasses.replace(
+            self._recipe(self.columns_), solve_features=n_features, most_steps=0
+        )
+        models = self._learned(
+            rows, self._known, recipe, self.process_, lambda step: False
+        )
+        return self._like_me({"solve_features": n_features}, models)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def refresh(self, X, y, sample_weight=None):
+        """Learn hyper-parameters anew from rows, starting from those there are."""
+        check_is_fitted(self)
+        rows = self._rows(self.columns_, self._known, X, y, sample_weight)
+        recipe = self._recipe(self.columns_)
+        models = self._taught(rows, self._known, recipe, self.process_)
+        self._accept(self.columns_, models, self._known)
+        return self
+
+    def _like_me(self, changes: dict[str, Any], models: Models):
+        """Another estimator with the same parameters, fitted to something else."""
+        found: Any = clone(self)
+        found.set_params(**changes)
+        found._accept(self.columns_, models, self._known)
+        return found
+
+    @property
+    def _known(self) -> dict[str, Any]:
+        """What was learned of targets."""
+        return {name: getattr(self, name) for name in self._own}
+
+    def summary(self) -> Summary:
+        """What was learned, as a table: print it, or end a notebook's cell with it."""
+        check_is_fitted(self)
+        return summary_of(self)
+
+    def save(self, path) -> None:
+        """Write the fitted model to one file, to be read by `zonal.load`.
+
+        It holds plain numbers and texts: reading it runs no code.
+        """
+        check_is_fitted(self)
+        parameters = self.get_params(deep=False)
+        # Neither functions nor a generator's state are kept.
+        parameters["callbacks"] = None
+        if not isinstance(parameters["random_state"], (int, np.integer)):
+            parameters["random_state"] = None
+        contents = {
+            "estimator": type(self).__name__,
+            "parameters": parameters,
+            "columns": self.columns_,
+            "models": self.models_,
+            "known": self._known,
+        }
+        write(path, contents, "model")
+
+
+def _level_variances(process: Process) -> np.ndarray:
+    """The prior variance in each level, as the bands' energies share it out."""
+    basis = process.basis
+    dimension = basis.sphere.dimension
+    ends = [
+        band.first + _TAIL if band.last is None else band.last for band in basis.bands
+    ]
+    top = max(ends)
+    weights = basis.kernel.level_weights(dimension, top)
+    for band, energy, share in zip(
+        basis.bands, basis.energies, basis.shares, strict=True
+    ):
+        stop = None if band.last is None else band.last + 1
+        weights[band.first : stop] *= energy / max(share, 1e-300)
+    return weights * float(basis.variance)
+
+
+def _one_each(weight, count: int) -> np.ndarray | None:
+    if weight is None:
+        return None
+    weight = np.asarray(weight, np.float64)
+    if weight.ndim == 0:
+        return np.full(count, float(weight))
+    if weight.shape != (count,):
+        raise ValueError(
+            f"sample_weight.shape == {weight.shape}, expected {(count,)}: "
+            "one for each row"
+        )
+    return weight

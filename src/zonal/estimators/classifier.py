@@ -1,0 +1,171 @@
+"""Classification: two classes or many, with probabilities to be trusted."""
+
+import numpy as np
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.utils import assert_all_finite
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+
+from zonal.estimators.base import SphericalGP
+from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
+from zonal.likelihoods import Bernoulli, ClassLikelihood, Labels, Softmax
+from zonal.sources import source_of
+
+__all__ = ["SphericalGPClassifier"]
+
+
+class SphericalGPClassifier(ClassifierMixin, SphericalGP):
+    """Gaussian process classification on tables of a hundred or of millions of rows.
+
+    Parameters
+    ----------
+    likelihood : {"auto", "logit", "probit", "softmax"}, default="auto"
+        ``"auto"`` is ``"logit"`` for two classes and ``"softmax"`` for more.
+    n_features, solve_features, kernel, layout, depth, geometry, categories, missing, \
+max_time, early_stopping, validation_fraction, warm_start, callbacks, verbose, \
+random_state, dtype
+        As in `SphericalGPRegressor`.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes, in order.
+    depth_, relevance_, level_weights_, bound_, n_iter_, history_, n_features_in_, \
+feature_names_in_
+        As in `SphericalGPRegressor`.
+
+    Examples
+    --------
+    >>> from zonal import SphericalGPClassifier
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.normal(size=(300, 2))
+    >>> y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    >>> model = SphericalGPClassifier().fit(X, y)
+    >>> model.predict([[1.0, 1.0], [1.0, -1.0]])
+    array(['same', 'other'], dtype='<U5')
+    >>> bool(model.predict_proba([[1.0, 1.0]])[0, 1] > 0.9)
+    True
+    """
+
+    _own = ("labels_",)
+    labels_: Labels
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Learn from a table.
+
+        Parameters
+        ----------
+        X : array, or frame of pandas, polars or pyarrow, of shape (rows, columns)
+            The table.
+        y : array of shape (rows,)
+            The classes: texts, numbers or truth values.
+        sample_weight : array of shape (rows,), optional
+            How often each row counts: weight two is the row twice.
+        """
+        return self._fit(X, y, sample_weight)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Add rows at the same hyper-parameters; the first call fits.
+
+        ``classes`` are all there are, if the first rows do not have them all. Rows
+        before keep the sites that they had (see `zonal.inference`), which is close to
+        exact where new rows do not change the picture; ``refresh`` is exact again.
+        """
+        if hasattr(self, "models_"):
+            return self._changed("add", X, y, sample_weight)
+        return self._fit(X, y, sample_weight, classes)
+
+    def _learned_of_targets(self, y, classes=None):
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        every = y if classes is None else np.concatenate([np.asarray(classes), y])
+        labels = Labels.of(every)
+        if classes is not None and len(labels) > len(np.unique(classes)):
+            raise ValueError(f"y has classes that are not among {list(classes)}")
+        return {"labels_": labels}
+
+    def _targets(self, y, known):
+        return known["labels_"].codes(column_or_1d(y))
+
+    def _learned(self, rows, known, recipe, start, callback):
+        likelihood = self._likelihood(len(known["labels_"]))
+        return (fit_likelihood(source_of(rows), likelihood, recipe, callback, start),)
+
+    def _describe(self):
+        super()._describe()
+        self.classes_ = self.labels_.names
+
+    def predict_proba(self, X):
+        """Probability of each class, in the order of ``classes_``.
+
+        Returns
+        -------
+        ndarray of shape (rows, classes)
+        """
+        return self._gathered(X, lambda one: one.probabilities())
+
+    def predict_log_proba(self, X):
+        """Logarithms of the probabilities of each class."""
+        tiny = np.finfo(np.float64).tiny
+        return np.log(np.maximum(self.predict_proba(X), tiny))
+
+    def predict(self, X):
+        """The most probable class of each row."""
+        return self._labels_of(self.predict_proba(X))
+
+    def decision_function(self, X):
+        """Log odds of the second class, or log probabilities of several.
+
+        Returns
+        -------
+        ndarray of shape (rows,) for two classes, else (rows, classes)
+        """
+        logs = self.predict_log_proba(X)
+        return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
+
+    def log_score(self, X, y, sample_weight=None):
+        """Mean log probability of the true classes; higher is better."""
+        check_is_fitted(self)
+        check_consistent_length(X, y, sample_weight)
+        codes = self._targets(y, self._known).astype(int)
+        chosen = self.predict_log_proba(X)[np.arange(len(codes)), codes]
+        return float(np.average(chosen, weights=sample_weight))
+
+    def _labels_of(self, chance: np.ndarray) -> np.ndarray:
+        return self.classes_[chance.argmax(axis=1)]
+
+    def _likelihood(self, count: int) -> ClassLikelihood:
+        chosen = self.likelihood
+        if isinstance(chosen, ClassLikelihood):
+            return chosen
+        if chosen == "auto":
+            chosen = "logit" if count == 2 else "softmax"
+        if chosen == "softmax":
+            return Softmax(count)
+        if chosen not in ("logit", "probit"):
+            raise ValueError(
+                "likelihood is 'auto', 'logit', 'probit' or 'softmax', "
+                f"not {self.likelihood!r}"
+            )
+        if count > 2:
+            raise ValueError(
+                f"there are {count} classes; {chosen!r} tells two apart: "
+                "take 'softmax' or 'auto'"
+            )
+        return Bernoulli(chosen)
+
+    def _gathered(self, X, read) -> np.ndarray:
+        """Something of the predictions of all rows."""
+        return np.concatenate([read(self._prediction(x)) for x in self._blocks(X)])
+
+    def _prediction(self, x: np.ndarray) -> LatentPrediction:
+        model = self.models_[0]
+        assert isinstance(model, GeneralisedModel), "classes have a likelihood"
+        return model.predict(x)

@@ -1,0 +1,286 @@
+"""Regression: numbers and counts, with all that is known of a new target."""
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import RegressorMixin, _fit_context
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+)
+
+from zonal.distributions import PredictiveDistribution
+from zonal.estimators.base import SphericalGP
+from zonal.estimators.settings import likelihood_of
+from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
+from zonal.model import Model, fit_outputs
+from zonal.posterior import Prediction
+from zonal.sources import by_output, source_of
+
+__all__ = ["SphericalGPRegressor"]
+
+_COUNTS = ("poisson", "negative-binomial")
+
+
+class SphericalGPRegressor(RegressorMixin, SphericalGP):
+    """Gaussian process regression on tables of a hundred or of millions of rows.
+
+    Parameters
+    ----------
+    n_features : int, default=512
+        Features to learn with, and to solve with unless ``solve_features`` says more.
+    solve_features : int, optional
+        Features to solve with: the kernel is learned with few and solved with many.
+    kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
+        The network whose infinitely wide limit is the prior.
+    layout : {"banded", "sparse", "harmonics"}
+        How features are spent on frequencies (see `zonal.bands`).
+    likelihood : str or a zonal likelihood, default="auto"
+        How targets scatter: ``"gaussian"`` (what ``"auto"`` is here), normally;
+        ``"student-t"``, with outliers; ``"heteroscedastic"``, with noise that changes
+        from row to row; ``"poisson"``, as counts; ``"negative-binomial"``, as counts
+        that scatter more.
+    depth : int, optional
+        Number of hidden layers, if it is not to be learned.
+    geometry : {"sphere"} or a pair of columns, optional
+        ``"sphere"``: rows are latitude and longitude in degrees, or unit vectors. A
+        pair names the columns of latitude and longitude beside ordinary ones.
+    categories : {"auto", "error"} or a list of columns, default="auto"
+        Which columns are categories: those of texts, none, or further ones by name.
+    missing : {"error", "indicator"}, default="error"
+        Whether missing values are refused, or filled and told of by a column.
+    max_time : float, optional
+        Seconds after which learning stops; the model is then solved with what has
+        been reached.
+    early_stopping : bool, default=False
+        Whether to keep ``validation_fraction`` of the rows aside while learning and to
+        stop where they are not predicted better any more.
+    validation_fraction : float, default=0.1
+        Rows to keep aside with ``early_stopping``.
+    warm_start : bool, default=False
+        Whether ``fit`` starts from the kernel of the fit before.
+    callbacks : list of functions, optional
+        Called with a `Step` after every step; one that returns true stops learning.
+        (With scikit-learn 1.9, ``set_callbacks`` takes its own callbacks too.)
+    verbose : int, default=0
+        Whether to print steps: 1 for some, 2 for all.
+    random_state : int, RandomState or None, default=0
+        Every random choice follows from it.
+    dtype : {"auto", "float32", "float64"}, default="auto"
+        Precision of features; ``"auto"`` takes float64 where it costs seconds.
+
+    Attributes
+    ----------
+    depth_ : Depth
+        ``beta``, the decay of the learned spectrum, and ``layers``, the depth of the
+        network with the nearest one.
+    relevance_ : ndarray of shape (n_features_in_,)
+        Each column's share in telling rows apart; they sum to one.
+    level_weights_ : ndarray
+        Prior variance of each frequency level, in units of the target's variance.
+    noise_ : float, or ndarray of shape (n_outputs,)
+        Standard deviation of the noise, in the units of the target.
+    bound_ : float
+        Lower bound on the log marginal likelihood of all rows.
+    n_iter_ : int
+        Steps of learning.
+    history_ : structured ndarray
+        Stage, number, rows, bound and seconds of every step.
+    n_features_in_, feature_names_in_
+        Columns of the table that was fitted to, and their names if they are texts.
+
+    Examples
+    --------
+    >>> from zonal import SphericalGPRegressor
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(-2, 2, size=(300, 2))
+    >>> y = 10 * np.sin(2 * X[:, 0]) + generator.normal(size=300)
+    >>> model = SphericalGPRegressor().fit(X, y)
+    >>> mean, std = model.predict([[0.5, 0.0]], return_std=True)
+    >>> bool(abs(mean[0] - 10 * np.sin(1.0)) < 1)
+    True
+    >>> bool(0.5 < model.noise_ < 1.5), bool(model.relevance_[0] > 0.9)
+    (True, True)
+    """
+
+    _own = ("outputs_shape_",)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self.likelihood in ("auto", "gaussian")
+        tags.target_tags.positive_only = self.likelihood in _COUNTS
+        return tags
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Learn from a table.
+
+        Parameters
+        ----------
+        X : array, or frame of pandas, polars or pyarrow, of shape (rows, columns)
+            The table.
+        y : array of shape (rows,) or (rows, outputs)
+            The targets. Several outputs share features and have noise of their own.
+        sample_weight : array of shape (rows,), optional
+            How often each row counts: weight two is the row twice.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def _learned_of_targets(self, y):
+        y = self._numbers(y)
+        several = y.ndim == 2 and y.shape[1] > 1
+        if several and likelihood_of(self.likelihood) is not None:
+            raise ValueError(
+                f"several targets need likelihood='gaussian', not {self.likelihood!r}; "
+                "fit one model for each"
+            )
+        return {"outputs_shape_": y.shape[1:]}
+
+    def _targets(self, y, known):
+        y = self._numbers(y)
+        if y.shape[1:] != tuple(known["outputs_shape_"]):
+            raise ValueError(
+                f"y has shape {y.shape}; the model was fitted to targets of shape "
+                f"{('rows', *known['outputs_shape_'])}"
+            )
+        return y[:, 0] if y.shape[1:] == (1,) else y
+
+    def _numbers(self, y) -> np.ndarray:
+        y = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+        return np.asarray(y, np.float64)
+
+    def _learned(self, rows, known, recipe, start, callback):
+        likelihood = likelihood_of(self.likelihood)
+        if likelihood is None:
+            sources = [source_of(one) for one in by_output(rows)]
+            return fit_outputs(sources, recipe, callback, start=start)
+        return (fit_likelihood(source_of(rows), likelihood, recipe, callback, start),)
+
+    def _describe(self):
+        super()._describe()
+        noise = [
+            model.noise if isinstance(model, Model) else np.nan
+            for model in self.models_
+        ]
+        self.noise_ = np.array(noise) if self.outputs_shape_ else float(noise[0])
+
+    def predict(self, X, return_std=False):
+        """Mean of a new target at each row, and its standard deviation on request.
+
+        The deviation is that of a new target, noise included.
+
+        Returns
+        -------
+        mean : ndarray of shape (rows,) or (rows, outputs)
+        std : ndarray of the same shape, with ``return_std``
+        """
+        mean = self._gathered(X, lambda one: one.mean)
+        if not return_std:
+            return mean
+        return mean, np.sqrt(self._gathered(X, lambda one: one.variance_y))
+
+    def predict_interval(self, X, coverage=0.9):
+        """Central intervals that hold a new target with a probability of ``coverage``.
+
+        Returns
+        -------
+        ndarray of shape (rows, 2) or (rows, 2, outputs)
+        """
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage lies between 0 and 1; {coverage} does not")
+        return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+
+    def predict_quantiles(self, X, alpha):
+        """Quantiles of a new target.
+
+        Returns
+        -------
+        ndarray of shape (rows, len(alpha)) or (rows, len(alpha), outputs)
+        """
+        levels = np.atleast_1d(np.asarray(alpha, np.float64))
+        if not np.all((levels > 0) & (levels < 1)):
+            raise ValueError(f"quantiles lie between 0 and 1; {alpha} do not")
+        return self._gathered(X, lambda one: one.quantiles(levels))
+
+    def predict_dist(self, X):
+        """The distribution of a new target at each row.
+
+        Returns
+        -------
+        PredictiveDistribution, or a list of them, one for each output
+        """
+        blocks = [self._predictions(x) for x in self._blocks(X)]
+        found = [
+            PredictiveDistribution(type(parts[0]).joined(parts))
+            for parts in map(list, zip(*blocks, strict=True))
+        ]
+        return found if self.outputs_shape_ else found[0]
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """New targets drawn at random, a function and its noise each.
+
+        Returns
+        -------
+        ndarray of shape (rows, n_samples) or (rows, outputs, n_samples)
+        """
+        generator = np.random.default_rng(random_state)
+        draws = []
+        for model in self._fitted_models:
+            functions = model.sample_functions(
+                n_samples, int(generator.integers(2**31))
+            )
+            parts = []
+            for x in self._blocks(X):
+                f = functions(x)
+                parts.append(_targets_of(model, f, x, generator))
+            draws.append(np.concatenate(parts))
+        if not self.outputs_shape_:
+            return draws[0]
+        return np.stack(draws, axis=1)
+
+    def log_score(self, X, y, sample_weight=None):
+        """Mean log predictive density of targets; higher is better."""
+        check_is_fitted(self)
+        check_consistent_length(X, y, sample_weight)
+        y = self._targets(y, self._known)
+        columns = y.reshape(len(y), -1).T
+        start, density = 0, []
+        for x in self._blocks(X):
+            rows = slice(start, start + len(x))
+            start += len(x)
+            pairs = zip(self._predictions(x), columns, strict=True)
+            density.append(sum(one.log_density(c[rows]) for one, c in pairs))
+        return float(np.average(np.concatenate(density), weights=sample_weight))
+
+    @property
+    def _fitted_models(self):
+        check_is_fitted(self)
+        return self.models_
+
+    def _predictions(self, x: np.ndarray) -> list[Prediction | LatentPrediction]:
+        """What each output's model says of some rows."""
+        return [model.predict(x) for model in self.models_]
+
+    def _gathered(self, X, read) -> np.ndarray:
+        """Something of the predictions of all rows; outputs are the last axis."""
+        blocks = []
+        for x in self._blocks(X):
+            parts = [read(one) for one in self._predictions(x)]
+            blocks.append(np.stack(parts, axis=-1) if self.outputs_shape_ else parts[0])
+        return np.concatenate(blocks)
+
+
+def _targets_of(
+    model: Model | GeneralisedModel,
+    f: np.ndarray,
+    x: np.ndarray,
+    generator: np.random.Generator,
+) -> Float[np.ndarray, "rows samples"]:
+    """Targets with noise, given functions drawn at some rows."""
+    if isinstance(model, Model):
+        return f + model.noise * generator.normal(size=f.shape)
+    columns = [
+        model.likelihood.draw(f[:, number], generator) for number in range(f.shape[1])
+    ]
+    scaling = model.scaling
+    return scaling.mean(x)[:, None] + scaling.target_width * np.column_stack(columns)

@@ -1,0 +1,123 @@
+"""Features for other models: a table's rows as spherical harmonics."""
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    _fit_context,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from zonal.basis import Basis
+from zonal.estimators.base import TableMixin
+from zonal.estimators.settings import kernel_of, seed_of, sphere_of
+from zonal.frame import quiet_phases, whiten
+from zonal.kernels import ContinuousDepth
+from zonal.passes import chunk_results
+from zonal.scaling import Scaling
+from zonal.sources import ArraySource
+from zonal.sphere import ARD
+
+__all__ = ["SphericalHarmonicFeatures"]
+
+
+class SphericalHarmonicFeatures(
+    TableMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """Rows as features whose products are the kernel of an infinitely wide network.
+
+    For linear models, and whatever else takes features. Columns are standardised and
+    weigh the same; nothing is learned from a target.
+
+    Parameters
+    ----------
+    n_features : int, default=256
+        Columns of the result, at most.
+    scale : float, default=1.0
+        How far apart rows lie on the sphere: smaller makes smoother features.
+    kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
+        The kernel that products of features stand for.
+    layout : {"banded", "sparse", "harmonics"}
+        How features are spent on frequencies.
+    depth : int, optional
+        Number of hidden layers, for a network instead of ``"continuous-depth"``.
+    geometry, categories, missing, random_state
+        As in `SphericalGPRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from zonal import SphericalHarmonicFeatures
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.normal(size=(300, 2))
+    >>> y = np.sin(2 * X[:, 0])
+    >>> model = make_pipeline(SphericalHarmonicFeatures(100), Ridge(1e-3)).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    """
+
+    def __init__(
+        self,
+        n_features=256,
+        *,
+        scale=1.0,
+        kernel="continuous-depth",
+        layout="banded",
+        depth=None,
+        geometry=None,
+        categories="auto",
+        missing="error",
+        random_state=0,
+    ):
+        self.n_features = n_features
+        self.scale = scale
+        self.kernel = kernel
+        self.layout = layout
+        self.depth = depth
+        self.geometry = geometry
+        self.categories = categories
+        self.missing = missing
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Standardise a table and choose phases from its rows."""
+        if not self.scale > 0:
+            raise ValueError(f"scale must be positive, got {self.scale}")
+        columns = self._learned_columns(X)
+        x = columns.matrix(X)
+        sphere = sphere_of(self.geometry, x.shape[1])
+        # The target of an input alone is nothing in particular.
+        nothing = np.arange(len(x), dtype=np.float64)
+        scaling = Scaling.learn(ArraySource(x, nothing))
+        if sphere is None:
+            even = ARD.isotropic(x.shape[1])
+            sphere = ARD(np.asarray(even.scales) * float(self.scale))
+        else:
+            scaling = scaling.of_target_only()
+        kernel = kernel_of(self.kernel, self.depth) or ContinuousDepth()
+        basis = Basis.build(
+            sphere,
+            kernel,
+            self.n_features,
+            self.layout,
+            rows=scaling.inputs(x),
+            seed=seed_of(self.random_state),
+        )
+        self.scaling_, self.basis_ = scaling, basis
+        self._take_columns(columns)
+        self._n_features_out = basis.n_features
+        return self
+
+    def transform(self, X):
+        """Features of some rows, of shape (rows, at most ``n_features``)."""
+        check_is_fitted(self)
+        with quiet_phases():
+            frame = whiten(self.basis_, np.float64)
+        parts = []
+        for x in self._blocks(X):
+            scaled = ArraySource(self.scaling_.inputs(x), np.zeros(len(x)))
+            parts += chunk_results(lambda chunk: frame.features(chunk.x), scaled)
+        return np.concatenate(parts)
