@@ -287,10 +287,9 @@ class LatitudeLongitude(Sphere):
 
     Examples
     --------
-    >>> pole = jnp.array([[90.0, 0.0]])
-    >>> direction, _ = LatitudeLongitude().directions(pole)
-    >>> [round(float(c), 6) for c in direction[0]]
-    [-0.0, -0.0, 1.0]
+    >>> direction, _ = LatitudeLongitude().directions(np.array([[90.0, 0.0]]))
+    >>> direction.round(6)
+    array([[0., 0., 1.]])
     """
 
     @property
