@@ -155,9 +155,8 @@ _START_ROWS = 3_000
 _START_FEATURES = 256
 _START_STEPS = 12
 _CANDIDATE_ROWS = 6_000
-# Features to learn with, at least and by rows; there are more to solve with.
+# Features to learn with at least, however few rows there are.
 _LEAST_FEATURES = 64
-_ROWS_A_FEATURE = 4
 
 
 class LearningStoppedWarning(UserWarning):
@@ -218,8 +217,8 @@ class Learner:
         self.spent = 0.0
         self.features = recipe.n_features
         if recipe.layout == "banded":
-            # The kernel of a few rows is learned as well from fewer features.
-            few = max(_LEAST_FEATURES, len(self.sample) // _ROWS_A_FEATURE)
+            # More features than rows would be of no use.
+            few = max(_LEAST_FEATURES, len(self.sample))
             self.features = min(few, recipe.n_features)
 
     def run(self) -> Progress:
