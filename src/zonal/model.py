@@ -103,8 +103,10 @@ def fit_outputs(
         told = every[:1]
     begin = time.monotonic()
     progress = learn(told, recipe, callback, checkpoint, start)
-    sample = told[0].sample(recipe.sample_rows, recipe.seed)
-    process = enlarged(progress.process, recipe.features_to_solve, sample, recipe.seed)
+    process, features = progress.process, recipe.features_to_solve
+    if features > process.basis.n_features:
+        sample = told[0].sample(recipe.sample_rows, recipe.seed)
+        process = enlarged(process, features, sample, recipe.seed)
     models = []
     for rows, scaling in zip(every, scalings, strict=True):
         statistics, own, value = _solved(process, rows, recipe, scaling)

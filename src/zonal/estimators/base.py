@@ -1,5 +1,6 @@
 """What regressor and classifier share: from a person's table to a fitted model."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
@@ -91,7 +92,12 @@ class TableMixin:
             yield self.columns_.matrix(native, start)
 
 
-class SphericalGP(TableMixin, CallbackSupportMixin, BaseEstimator):  # pyright: ignore
+class SphericalGP(
+    TableMixin,
+    CallbackSupportMixin,  # pyright: ignore
+    BaseEstimator,
+    metaclass=abc.ABCMeta,
+):
     """A Gaussian process on tabular data, as scikit-learn has its estimators.
 
     Subclasses say what targets are, which engine fits them, and how to read it.
@@ -188,6 +194,7 @@ class SphericalGP(TableMixin, CallbackSupportMixin, BaseEstimator):  # pyright: 
     def _recipe(self, columns: Columns) -> Recipe:
         return recipe_of(self, sphere_of(self.geometry, len(columns.outputs)))
 
+    @abc.abstractmethod
     def _learned(
         self,
         rows: Chunk,
@@ -197,15 +204,14 @@ class SphericalGP(TableMixin, CallbackSupportMixin, BaseEstimator):  # pyright: 
         callback: Callable[[Step], bool],
     ) -> Models:
         """The fitted models, one for each output."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _learned_of_targets(self, y, *more) -> dict[str, Any]:
         """Fitted attributes that tell what targets are, by name."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _targets(self, y, known: dict[str, Any]) -> np.ndarray:
         """Targets as numbers, checked against what is known of them."""
-        raise NotImplementedError
 
     def _rows(
         self, columns: Columns, known: dict[str, Any], X, y, sample_weight
@@ -266,9 +272,9 @@ class SphericalGP(TableMixin, CallbackSupportMixin, BaseEstimator):  # pyright: 
     @property
     def depth_(self) -> Depth:
         """The learned depth: ``beta`` and the nearest network's hidden layers."""
-        kernel, dimension = self.process_.basis.kernel, self.process_.basis.sphere
-        layers = equivalent_depth(kernel, dimension.dimension)
-        return Depth(float(getattr(kernel, "beta", np.nan)), layers)
+        basis = self.process_.basis
+        layers = equivalent_depth(basis.kernel, basis.sphere.dimension)
+        return Depth(float(getattr(basis.kernel, "beta", np.nan)), layers)
 
     @property
     def process_(self) -> Process:
@@ -353,7 +359,7 @@ class SphericalGP(TableMixin, CallbackSupportMixin, BaseEstimator):  # pyright: 
         return self._like_me({}, models)
 
     def copy_with(self, X, y, n_features, sample_weight=None):
-        """The same kernel solved on rows with another number of features.
+        """The same kernel solved on rows with more features.
 
         A model keeps no rows, so they are given again; nothing is learned anew.
         """

@@ -174,10 +174,13 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         mean : ndarray of shape (rows,) or (rows, outputs)
         std : ndarray of the same shape, with ``return_std``
         """
-        mean = self._gathered(X, lambda one: one.mean)
         if not return_std:
-            return mean
-        return mean, np.sqrt(self._gathered(X, lambda one: one.variance_y))
+            return self._gathered(X, lambda one: one.mean)
+        # Both from one prediction: columns of mean and deviation.
+        both = self._gathered(
+            X, lambda one: np.column_stack([one.mean, np.sqrt(one.variance_y)])
+        )
+        return both[:, 0], both[:, 1]
 
     def predict_interval(self, X, coverage=0.9):
         """Central intervals that hold a new target with a probability of ``coverage``.
@@ -223,9 +226,10 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         -------
         ndarray of shape (rows, n_samples) or (rows, outputs, n_samples)
         """
+        check_is_fitted(self)
         generator = np.random.default_rng(random_state)
         draws = []
-        for model in self._fitted_models:
+        for model in self.models_:
             functions = model.sample_functions(
                 n_samples, int(generator.integers(2**31))
             )
@@ -251,11 +255,6 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
             pairs = zip(self._predictions(x), columns, strict=True)
             density.append(sum(one.log_density(c[rows]) for one, c in pairs))
         return float(np.average(np.concatenate(density), weights=sample_weight))
-
-    @property
-    def _fitted_models(self):
-        check_is_fitted(self)
-        return self.models_
 
     def _predictions(self, x: np.ndarray) -> list[Prediction | LatentPrediction]:
         """What each output's model says of some rows."""
