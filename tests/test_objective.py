@@ -174,6 +174,23 @@ def test_chunks_do_not_change_the_gradient(monkeypatch):
         assert np.allclose(gradient, others[name], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("rows", [300, 900])
+def test_functions_of_the_same_rows_share_a_gradient(rows):
+    x, y = table(rows)
+    generator = np.random.default_rng(2)
+    process = Process(Basis.build(SPHERE, ContinuousDepth(1.0, 8), 30, rows=x), 0.1)
+    sources = [
+        ArraySource(x, target, precision=generator.uniform(0.5, 2, rows))
+        for target in (y, np.sin(y), -2 * y)
+    ]
+    value, gradients = value_and_gradient(process, sources, "common", np.float64)
+    apart = [value_and_gradient(process, one, "common", np.float64) for one in sources]
+    assert value == pytest.approx(sum(one for one, _ in apart), rel=1e-12)
+    for name, gradient in gradients.items():
+        total = sum(others[name] for _, others in apart)
+        assert np.allclose(gradient, total, rtol=1e-9, atol=1e-9)
+
+
 def test_scales_are_fitted_without_the_data():
     x, y = table(400)
     basis = Basis.build(SPHERE, ContinuousDepth(1.0, 8), 60, rows=x)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from zonal.exact import at_rows, exact_value_and_gradient
 from zonal.frame import quiet_phases
 from zonal.objective import Process, Tightening, value_and_gradient
 from zonal.sources import Source
@@ -47,6 +48,9 @@ class Ascent:
         How phases move: ``"anchored"``, ``"free"`` or ``"fixed"`` (`zonal.unknowns`).
     fixed
         Names of parameters that keep their values.
+    exact
+        Whether the exact marginal likelihood is raised instead (`zonal.exact`); phases
+        are then at the rows.
     """
 
     def __init__(
@@ -56,9 +60,11 @@ class Ascent:
         phases: str = "anchored",
         tightened: Tightening = True,
         fixed: Sequence[str] = (),
+        exact: bool = False,
     ):
         self.best, self.bound = process, -np.inf
-        self._unknowns = Unknowns(process, phases, fixed)
+        self._unknowns = Unknowns(process, "fixed" if exact else phases, fixed)
+        self._exact = exact
         self._sources = sources
         self._tightened: Tightening = tightened
         self._dtype = sample_dtype(process, sources[0].n_rows or 0)
@@ -74,6 +80,14 @@ class Ascent:
             if after_step():
                 raise StopIteration
 
+        try:
+            self._run(steps, told)
+        finally:
+            if self._exact:
+                (rows,) = self._sources[0].chunks(self._sources[0].n_rows or 1)
+                self.best = at_rows(self.best, rows.x)
+
+    def _run(self, steps: int, told: Callable) -> None:
         with quiet_phases():
             minimize(
                 self._objective,
@@ -93,13 +107,14 @@ class Ascent:
 
     def _objective(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         candidate = self._unknowns.process(vector)
-        bound, slope = 0.0, np.zeros_like(vector)
-        for source in self._sources:
+        if self._exact:
+            value, gradients = exact_value_and_gradient(candidate, self._sources)
+        else:
             value, gradients = value_and_gradient(
-                candidate, source, self._tightened, self._dtype
+                candidate, self._sources, self._tightened, self._dtype
             )
-            bound += value / self._total
-            slope += self._unknowns.gradient(vector, gradients) / self._total
+        bound = value / self._total
+        slope = self._unknowns.gradient(vector, gradients) / self._total
         if bound > self.bound:
             self.best, self.bound = candidate, bound
         return -bound, -slope

@@ -9,14 +9,16 @@ import ctypes
 import functools
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cython_blas  # pyright: ignore[reportAttributeAccessIssue]
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["single_threaded_blas", "triangular_product"]
+__all__ = ["single_threaded_blas", "suited_blas", "triangular_product"]
+
+_MANY_FEATURES = 1500
 
 
 class _Limit:
@@ -56,6 +58,14 @@ _limit = _Limit()
 def single_threaded_blas() -> AbstractContextManager:
     """A context in which BLAS keeps to the thread that calls it."""
     return _limit()
+
+
+def suited_blas(features: int) -> AbstractContextManager:
+    """A context for matrices of so many features; the larger ones on all cores.
+
+    For others, waiting for a busy machine's cores costs more than they would bring.
+    """
+    return _limit() if features <= _MANY_FEATURES else nullcontext()
 
 
 def triangular_product(

@@ -30,6 +30,7 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.basis import feature_scales
+from zonal.blas import suited_blas, triangular_product
 from zonal.frame import Frame, whiten
 from zonal.likelihoods import Likelihood
 from zonal.objective import Process, unexplained_of
@@ -180,10 +181,11 @@ def infer(
         refit,
         callback,
     )
-    try:
-        return run.ended(tuple(processes), likelihood, start, dtype)
-    except _CoarseSumsError:
-        return run.ended(tuple(processes), likelihood, None, np.float64)
+    with suited_blas(processes[0].basis.n_features):
+        try:
+            return run.ended(tuple(processes), likelihood, start, dtype)
+        except _CoarseSumsError:
+            return run.ended(tuple(processes), likelihood, None, np.float64)
 
 
 class _CoarseSumsError(ArithmeticError):
@@ -437,7 +439,7 @@ def scaled_up(statistics: Statistics, factor: float) -> Statistics:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Marginals:
-    """What predicts a row from its unit features: a weight vector and a root."""
+    """What predicts a row from its unit features: weights, and a triangular root."""
 
     weights: np.ndarray
     root: np.ndarray
@@ -451,7 +453,7 @@ class _Marginals:
         variance = factor * float(basis.variance)
         return cls(
             scales * posterior.weights,
-            (posterior.inverse_factor * scales).T.astype(dtype),
+            np.ascontiguousarray(posterior.inverse_factor * scales, dtype),
             variance * basis.energies[list(basis.incomplete)],
             variance * basis.missing_energy,
         )
@@ -461,7 +463,8 @@ class _Marginals:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance: what the features know, and what they do not capture."""
         mean = radial * (unit @ self.weights.astype(unit.dtype))
-        kept = unit.astype(self.root.dtype, copy=False) @ self.root
+        kept = unit.astype(self.root.dtype, order="C")
+        triangular_product(kept, slice(0, len(self.root)), self.root)
         known = radial**2 * np.einsum("ij,ij->i", kept, kept, dtype=np.float64)
         return mean, known + parts @ self.energies + radial**2 * self.missing
 

@@ -46,7 +46,7 @@ def values(
     """Kernel values of all bands side by side, and the radial factors of the rows."""
     sphere, bands = at
     s, radial = sphere.points(x)
-    blocks = [_series(s @ phases.T, _coefficients(shape)) for phases, shape in bands]
+    blocks = [series(s @ phases.T, _coefficients(shape)) for phases, shape in bands]
     return np.hstack(blocks).astype(x.dtype, copy=False), radial.astype(x.dtype)
 
 
@@ -66,7 +66,7 @@ def pull_values(
         stop = start + len(phases)
         t, t_bar = s @ phases.T, np.asarray(cotangent[:, start:stop], np.float64)
         own = _pull_series(shape, t, t_bar)
-        t_bar = t_bar * _series(t, _slope(_coefficients(shape)))
+        t_bar = t_bar * series(t, series_slope(_coefficients(shape)))
         s_bar += t_bar @ phases
         if index in incomplete:
             moved.append((t_bar.T @ s, own))
@@ -78,7 +78,7 @@ def gram(
     phases: Float[np.ndarray, "phases d"], shape: BandKernel
 ) -> Float[np.ndarray, "phases phases"]:
     """A band's kernel between its phases."""
-    return _series(_cosines(phases), _coefficients(shape))
+    return series(_cosines(phases), _coefficients(shape))
 
 
 def pull_gram(
@@ -88,7 +88,7 @@ def pull_gram(
 ) -> Any:
     """Gradients in the phases and the kernel of a band, from one in its Gram matrix."""
     t = _cosines(phases)
-    t_bar = gram_bar * _series(t, _slope(_coefficients(shape)))
+    t_bar = gram_bar * series(t, series_slope(_coefficients(shape)))
     # A phase meets itself at t = 1, whatever it is.
     t_bar[np.diag_indices_from(t_bar)] = 0.0
     return (t_bar + t_bar.T) @ phases, _pull_series(shape, t, gram_bar)
@@ -96,7 +96,7 @@ def pull_gram(
 
 def shape_values(shape: BandKernel, t: np.ndarray) -> np.ndarray:
     """A band's kernel at some cosines, in float64."""
-    return _series(np.asarray(t, np.float64), _coefficients(shape))
+    return series(np.asarray(t, np.float64), _coefficients(shape))
 
 
 def _coefficients(shape: BandKernel) -> np.ndarray:
@@ -110,7 +110,7 @@ def _cosines(phases: np.ndarray) -> np.ndarray:
     return t
 
 
-def _series(t: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+def series(t: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """Σ_k c_k T_k(t) by Clenshaw's rule, with three arrays of memory."""
     if len(coefficients) == 1:
         return np.full_like(t, coefficients[0])
@@ -127,7 +127,7 @@ def _series(t: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     return spare
 
 
-def _slope(coefficients: np.ndarray) -> np.ndarray:
+def series_slope(coefficients: np.ndarray) -> np.ndarray:
     return np.zeros(1) if len(coefficients) == 1 else chebder(coefficients)
 
 
@@ -139,7 +139,7 @@ def _pull_series(
         return None
     if shape.tangents is not None:
         along = np.asarray(shape.tangents)
-        return np.array([np.sum(_series(t, one) * cotangent) for one in along])
+        return np.array([np.sum(series(t, one) * cotangent) for one in along])
     sums, previous, current = [], np.ones_like(t), t
     for _ in _coefficients(shape):
         sums.append(np.sum(previous * cotangent))

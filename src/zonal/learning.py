@@ -27,10 +27,11 @@ import numpy as np
 from zonal.ascent import Ascent
 from zonal.basis import Basis
 from zonal.checkpoints import Progress, Step, load_progress, save_progress
+from zonal.exact import at_rows, is_series
 from zonal.frame import quiet_phases, whiten
 from zonal.kernels import ContinuousDepth, Kernel
 from zonal.objective import Process
-from zonal.parameters import named
+from zonal.parameters import named, with_values
 from zonal.posterior import Posterior
 from zonal.scaling import Scaling
 from zonal.sources import Chunk, Source, by_output, source_of
@@ -157,6 +158,10 @@ _START_STEPS = 12
 _CANDIDATE_ROWS = 6_000
 # Features to learn with at least, however few rows there are.
 _LEAST_FEATURES = 64
+# So few rows are learned from exactly, as a dense Gaussian process.
+_EXACT_ROWS = 400
+_EXACT_START_ROWS = 100
+_EXACT_STEPS = 6
 
 
 class LearningStoppedWarning(UserWarning):
@@ -220,6 +225,16 @@ class Learner:
             # More features than rows would be of no use.
             few = max(_LEAST_FEATURES, len(self.sample))
             self.features = min(few, recipe.n_features)
+        self.exact = self._can_be_exact()
+
+    def _can_be_exact(self) -> bool:
+        """Whether rows are so few that there can be a phase at each."""
+        few = len(self.sample) <= min(_EXACT_ROWS, self.recipe.n_features)
+        if not few or self.recipe.layout != "banded":
+            return False
+        if self.start is not None:
+            return is_series(self.start.basis)
+        return all(kernel.last_level is not None for kernel in self._kernels)
 
     def run(self) -> Progress:
         progress = self._resumed()
@@ -310,21 +325,27 @@ class Learner:
         """The start that a few steps lead furthest from.
 
         Only the choice is kept. Scales that a dozen steps on few rows have bent to fit
-        them are a worse place to go on from than equal ones.
+        them are a worse place to go on from than equal ones. (Where all rows are few,
+        nothing is bent.)
         """
         spheres, kernel = self._spheres, self._kernels[0]
         if len(spheres) == 1:
             return self._full_start(spheres[0], kernel)
-        few = self.sample.thinned(_START_ROWS, self.recipe.seed)
+        rows, steps = _START_ROWS, _START_STEPS
+        if self.exact:
+            rows, steps = _EXACT_START_ROWS, _EXACT_STEPS
+        few = self.sample.thinned(rows, self.recipe.seed)
         features = min(_START_FEATURES, self.features)
-        best, highest = spheres[0], -np.inf
+        best, reached, highest = spheres[0], None, -np.inf
         for sphere in spheres:
             start = self._even(sphere, kernel, features, few)
-            _, reached = self._improve(start, few, _START_STEPS, "start", "anchored")
-            if reached > highest:
-                best, highest = sphere, reached
+            found, bound = self._improve(start, few, steps, "start", "anchored")
+            if bound > highest:
+                best, reached, highest = sphere, found, bound
             if self.stopped:
                 break
+        if self.exact and reached is not None:
+            return reached
         return self._full_start(best, kernel)
 
     def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
@@ -332,14 +353,31 @@ class Learner:
         candidates = self.sample.thinned(_CANDIDATE_ROWS, recipe.seed)
         return self._even(sphere, kernel, self.features, candidates)
 
+    def _recut(self, process: Process, kernel: Kernel) -> Process:
+        """A start with another cut of the spectrum."""
+        basis = process.basis
+        if not self.exact:
+            return self._full_start(basis.sphere, kernel)
+        # What was reached with one cut is near what can be with another.
+        kernel = with_values(kernel, named(basis.kernel, kernel.numbers))
+        other = self._full_start(basis.sphere, kernel)
+        if len(other.basis.bands) != len(basis.bands):
+            return other
+        freed = dataclasses.replace(other.basis, free_energies=basis.free_energies)
+        return dataclasses.replace(process, basis=freed)
+
     def _even(
         self, sphere: Sphere, kernel: Kernel, n_features: int, rows: Chunk
     ) -> Process:
         """A process with phases from some rows, and a little energy in every band."""
         recipe = self.recipe
-        basis = Basis.build(
-            sphere, kernel, n_features, recipe.layout, rows=rows.x, seed=recipe.seed
+        build = functools.partial(
+            Basis.build, sphere, kernel, n_features, recipe.layout, seed=recipe.seed
         )
+        if self.exact:
+            basis = at_rows(Process(build(start="random")), rows.x).basis
+        else:
+            basis = build(rows=rows.x)
         # A band without energy has no slope to follow.
         shares = np.maximum(basis.energies, 1e-3)
         freed = dataclasses.replace(basis, free_energies=shares / shares.sum())
@@ -351,20 +389,24 @@ class Learner:
         last = progress.stage == len(sizes) - 1
         steps = min(_ROUND, recipe.most_steps - progress.steps) if last else _ROUND
         rows = self.sample.thinned(sizes[progress.stage], recipe.seed + progress.stage)
-        starts = [progress.process]
+        kernels: list[Kernel | None] = [None]
         if progress.rounds == 0:
             # The first round is run with every cut of the spectrum: a dozen steps on
             # few rows would not tell which is best.
-            sphere = progress.process.basis.sphere
-            starts += [self._full_start(sphere, kernel) for kernel in self._kernels[1:]]
+            kernels += self._kernels[1:]
         process, bound = progress.process, -np.inf
-        for start in starts:
+        for kernel in kernels:
             if self.stopped:
                 break
+            start, some = progress.process, min(steps, recipe.most_steps)
+            if kernel is not None and self.exact:
+                start, some = self._recut(process, kernel), min(some, _EXACT_STEPS)
+            elif kernel is not None:
+                start = self._recut(start, kernel)
             found, reached = self._improve(
                 start,
                 rows,
-                min(steps, recipe.most_steps),
+                some,
                 f"learn {progress.stage + 1}",
                 # Anchored and free phases take turns.
                 "anchored" if progress.rounds % 2 == 0 else "free",
@@ -433,7 +475,8 @@ class Learner:
     ) -> tuple[Process, float]:
         """L-BFGS on the bound of some rows: the best parameters met and their bound."""
         sources = [source_of(one) for one in by_output(rows)]
-        ascent = Ascent(process, sources, phases, self.recipe.tightened)
+        tightened = self.recipe.tightened
+        ascent = Ascent(process, sources, phases, tightened, exact=self.exact)
         self._climb(ascent, steps, stage, len(rows))
         return ascent.best, ascent.bound
 

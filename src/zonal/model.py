@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from zonal.blas import suited_blas
 from zonal.checkpoints import Step
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
@@ -109,7 +110,8 @@ def fit_outputs(
         process = enlarged(process, features, sample, recipe.seed)
     models = []
     for rows, scaling in zip(every, scalings, strict=True):
-        statistics, own, value = _solved(process, rows, recipe, scaling)
+        with suited_blas(process.basis.n_features):
+            statistics, own, value = _solved(process, rows, recipe, scaling)
         seconds = time.monotonic() - begin
         rate = value / statistics.rows
         solved = Step("solve", 1, int(statistics.rows), rate, seconds)

@@ -15,7 +15,6 @@ optimises them to convergence after one pass, without touching the data again. A
 is float64 LAPACK.
 """
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky, get_lapack_funcs
 from scipy.optimize import minimize
 
 from zonal.basis import Basis, feature_scales, pull_energies, pull_scales
-from zonal.blas import single_threaded_blas
+from zonal.blas import single_threaded_blas, suited_blas
 from zonal.frame import Frame, RowSums, whiten
 from zonal.parameters import (
     POSITIVE,
@@ -44,7 +43,7 @@ from zonal.sources import Chunk, Source
 from zonal.statistics import (
     Statistics,
     Uncaptured,
-    collect,
+    collect_all,
     row_weights,
     uncaptured_of,
 )
@@ -58,7 +57,10 @@ Tightening = bool | Literal["common"]
 # is always the exact sum.
 _SUMMARY_ROWS = 4096
 _LEAST_PIVOT = 0.99
+# So many features make a step of the scale fit take seconds.
 _MANY_FEATURES = 1500
+# A step of the scale fit that gains less than this, in nats, is the last.
+_LEAST_GAIN = 1e-4
 # The largest energy of a band, relative to the mean square of the target: a prior much
 # wider than that only loses digits.
 _LARGEST_ENERGY = 100.0
@@ -158,10 +160,12 @@ def factorise(system: np.ndarray) -> tuple[np.ndarray, float]:
     """
     if not np.all(np.isfinite(system)):
         raise ValueError("the statistics are not finite; collect them again")
-    identity, lift = np.eye(len(system)), 0.0
+    lift = 0.0
     while True:
+        lifted = np.array(system, order="F")
+        lifted[np.diag_indices_from(lifted)] += 1 + lift
         try:
-            factor = cholesky(system + (1 + lift) * identity, lower=True)
+            factor = cholesky(lifted, lower=True, overwrite_a=True, check_finite=False)
         except LinAlgError:
             factor = None
         if factor is not None and np.diag(factor).min() >= _LEAST_PIVOT:
@@ -285,9 +289,8 @@ def fit_scales(
         for name in named(process, names)
         for _ in free(process, [name])
     ]
-    # Waiting for a busy machine's other cores costs more than they would bring.
-    few = len(every[0].moment) <= _MANY_FEATURES
-    with single_threaded_blas() if few else contextlib.nullcontext():
+    features = len(every[0].moment)
+    with suited_blas(features):
         found: Any = minimize(
             objective,
             start,
@@ -295,8 +298,8 @@ def fit_scales(
             method="L-BFGS-B",
             bounds=limits,
             options={
-                "maxiter": max_steps or (200 if few else 15),
-                "ftol": 1e-12,
+                "maxiter": max_steps or (200 if features <= _MANY_FEATURES else 15),
+                "ftol": max(1e-12, _LEAST_GAIN / rows),
                 "gtol": 1e-7,
             },
         )
@@ -305,52 +308,58 @@ def fit_scales(
 
 def value_and_gradient(
     process: Process,
-    source: Source,
+    sources: Source | Sequence[Source],
     tightened: Tightening = True,
     dtype: Any = np.float32,
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The bound on all rows and its exact gradient: two passes, memory of a chunk.
 
+    Several sources are the same inputs with several targets, each a function of the
+    same prior: their bounds add up, and every row's features serve all of them.
     Products that float32 rounds too coarsely for the noise are taken in float64.
     """
+    every = [sources] if isinstance(sources, Source) else sources
     with single_threaded_blas():
         frame = whiten(process.basis, dtype)
-        statistics = collect(frame, source)
-        result = evaluate(statistics, process, tightened)
-        if result.lift > 0 and frame.dtype == np.float32:
-            return value_and_gradient(process, source, tightened, np.float64)
-        sums, products = pull_back(frame, source, process, result, tightened)
+        statistics = collect_all(frame, every)
+        results = [evaluate(one, process, tightened) for one in statistics]
+        if frame.dtype == np.float32 and any(one.lift > 0 for one in results):
+            return value_and_gradient(process, every, tightened, np.float64)
+        sums, products = pull_back(frame, every, process, results, tightened)
         for index, product in zip(process.basis.incomplete, products, strict=True):
             columns = process.basis.slices[index]
-            product += 2 * result.gram_bar[columns] @ statistics.gram[:, columns]
-            product += np.outer(result.moment_bar[columns], statistics.moment[columns])
+            for one, result in zip(statistics, results, strict=True):
+                product += 2 * result.gram_bar[columns] @ one.gram[:, columns]
+                product += np.outer(result.moment_bar[columns], one.moment[columns])
         pulled = frame.pull_parameters(
             sums,
             products,
-            result.energies_bar,
-            result.variance_bar,
-            result.missing_bar,
+            np.sum([one.energies_bar for one in results], axis=0),
+            sum(one.variance_bar for one in results),
+            sum(one.missing_bar for one in results),
         )
     gradients = {f"basis.{name}": value for name, value in pulled.items()}
-    return result.value, gradients | {"noise": np.asarray(result.noise_bar)}
+    gradients["noise"] = np.asarray(sum(one.noise_bar for one in results))
+    return sum(one.value for one in results), gradients
 
 
 def pull_back(
     frame: Frame,
-    source: Source,
+    sources: Sequence[Source],
     process: Process,
-    result: Evaluation,
+    results: Sequence[Evaluation],
     tightened: Tightening = True,
 ) -> tuple[RowSums, list[np.ndarray]]:
     """The second pass: cotangents of the statistics, pulled back through every row.
 
     A row's features have the cotangent φ̄ = 2ωφḠ + ωy h̄ + cφ, the last term from the
-    penalty, band by band. Also returned is Σ cφφᵀ of each incomplete band: the rest of
-    Σ φ̄φᵀ follows from the statistics.
+    penalty, band by band; those of several functions add up before they are pulled
+    back. Also returned is Σ cφφᵀ of each incomplete band: the rest of Σ φ̄φᵀ follows
+    from the statistics.
     """
-    pull = functools.partial(_pull_chunk, frame, process, result, tightened)
+    pull = functools.partial(_pull_chunk, frame, process, results, tightened)
     sums, products = None, []
-    for part, parts in chunk_results(pull, source):
+    for part, parts in chunk_results(pull, *sources):
         if sums is None:
             sums, products = part, parts
         else:
@@ -363,13 +372,34 @@ def pull_back(
 def _pull_chunk(
     frame: Frame,
     process: Process,
+    results: Sequence[Evaluation],
+    tightened: Tightening,
+    *chunks: Chunk,
+) -> tuple[RowSums, list[np.ndarray]]:
+    x = chunks[0].x
+    unit, radial = frame.unit_features(x)
+    radial = radial.astype(np.float64)
+    unit_bar, radial_bar, products = _row_cotangents(
+        process, results[0], tightened, unit, radial, chunks[0]
+    )
+    for result, chunk in zip(results[1:], chunks[1:], strict=True):
+        more = _row_cotangents(process, result, tightened, unit, radial, chunk)
+        unit_bar += more[0]
+        radial_bar += more[1]
+        products = [a + b for a, b in zip(products, more[2], strict=True)]
+    return frame.pull_rows(x, unit_bar, radial_bar), products
+
+
+def _row_cotangents(
+    process: Process,
     result: Evaluation,
     tightened: Tightening,
+    unit: np.ndarray,
+    radial: np.ndarray,
     chunk: Chunk,
-) -> tuple[RowSums, list[np.ndarray]]:
-    basis, noise, dtype = process.basis, float(process.noise), frame.dtype
-    unit, radial = frame.unit_features(chunk.x)
-    radial = radial.astype(np.float64)
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """What one function's bound says of some rows' features and radii."""
+    basis, noise, dtype = process.basis, float(process.noise), unit.dtype
     weight, precision = row_weights(chunk)
     table = uncaptured_of(basis, unit, radial, weight, precision)
     unexplained, _ = unexplained_of(basis, table)
@@ -393,4 +423,4 @@ def _pull_chunk(
         products.append((scaled.T @ scaled).astype(np.float64))
         scaled *= root[:, None]
         unit_bar[:, columns] += scaled
-    return frame.pull_rows(chunk.x, unit_bar, radial_bar), products
+    return unit_bar, radial_bar, products

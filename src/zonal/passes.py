@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from zonal.blas import single_threaded_blas
-from zonal.sources import CHUNK_ROWS, Chunk, Source
+from zonal.sources import CHUNK_ROWS, Source
 
 __all__ = ["chunk_results"]
 
@@ -34,21 +34,26 @@ def core_count() -> int:
 
 
 def chunk_results(
-    function: Callable[[Chunk], Result], source: Source
+    function: Callable[..., Result], *sources: Source
 ) -> Iterator[Result]:
-    """``function`` of every chunk of a source, computed side by side, in order."""
-    rows = source.n_rows
+    """``function`` of every chunk of a source, computed side by side, in order.
+
+    Several sources of the same rows are read in step, and the function is given a chunk
+    of each.
+    """
+    rows = sources[0].n_rows
     if rows is not None and rows <= _FEW_ROWS:
         with single_threaded_blas():
-            yield from map(function, source.chunks(_FEW_ROWS))
+            yield from map(function, *(one.chunks(_FEW_ROWS) for one in sources))
         return
     workers = core_count()
     # A few rows are shared out evenly, so that no core is idle.
     size = CHUNK_ROWS if rows is None else min(CHUNK_ROWS, -(-rows // workers))
+    in_step = zip(*(one.chunks(max(1, size)) for one in sources), strict=True)
     waiting: collections.deque[Future[Result]] = collections.deque()
     with single_threaded_blas(), ThreadPoolExecutor(workers) as pool:
-        for chunk in source.chunks(max(1, size)):
-            waiting.append(pool.submit(function, chunk))
+        for chunks in in_step:
+            waiting.append(pool.submit(function, *chunks))
             # One chunk ahead of the workers: enough to keep them busy.
             if len(waiting) > workers:
                 yield waiting.popleft().result()

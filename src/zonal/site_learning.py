@@ -20,7 +20,7 @@ from zonal.learning import Learner, Recipe
 from zonal.likelihoods import Likelihood
 from zonal.objective import Process
 from zonal.sources import Chunk, Source, source_of
-from zonal.statistics import collect, row_weights
+from zonal.statistics import collect_all, row_weights
 
 __all__ = ["SiteLearner", "refitted"]
 
@@ -68,6 +68,7 @@ class SiteLearner(Learner):
                     phases,
                     "common" if self.recipe.tightened else False,
                     fixed=("noise",),
+                    exact=self.exact,
                 )
                 self._climb(ascent, min(steps, _STEPS), stage, len(rows))
                 steps -= _STEPS
@@ -122,7 +123,7 @@ class SiteLearner(Learner):
             if before is not None:
                 frame = whiten(process.basis, dtype)
                 sites = before.known_sites
-                start = [collect(frame, one) for one in sites.sources(rows)]
+                start = collect_all(frame, sites.sources(rows))
             return infer(
                 [process] * likelihood.n_latents,
                 source_of(rows),

@@ -15,7 +15,7 @@ by default) and are summed in float64.
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -166,10 +166,18 @@ def _missing(uncaptured: Uncaptured) -> np.ndarray:
 
 def collect(frame: Frame, source: Source) -> Statistics:
     """One pass over the data."""
-    total = RunningSum(frame.basis)
-    for part in chunk_results(functools.partial(chunk_statistics, frame), source):
-        total.add(part)
-    return total.result()
+    (statistics,) = collect_all(frame, [source])
+    return statistics
+
+
+def collect_all(frame: Frame, sources: Sequence[Source]) -> tuple[Statistics, ...]:
+    """One pass over the same inputs with several targets, a source each."""
+    totals = [RunningSum(frame.basis) for _ in sources]
+    visit = functools.partial(chunk_statistics, frame)
+    for parts in chunk_results(visit, *sources):
+        for total, part in zip(totals, parts, strict=True):
+            total.add(part)
+    return tuple(total.result() for total in totals)
 
 
 class RunningSum:
@@ -205,11 +213,16 @@ class RunningSum:
         return self._total
 
 
-def chunk_statistics(frame: Frame, chunk: Chunk) -> Statistics:
-    """The statistics of a few rows at once; products in the frame's precision."""
-    unit, radial = frame.unit_features(chunk.x)
-    weight, precision = row_weights(chunk)
-    return row_statistics(frame.basis, unit, radial, chunk.y, weight, precision)
+def chunk_statistics(frame: Frame, *chunks: Chunk) -> list[Statistics]:
+    """The statistics of a few rows at once; products in the frame's precision.
+
+    Several chunks are the same inputs with several targets.
+    """
+    unit, radial = frame.unit_features(chunks[0].x)
+    return [
+        row_statistics(frame.basis, unit, radial, chunk.y, *row_weights(chunk))
+        for chunk in chunks
+    ]
 
 
 def row_statistics(

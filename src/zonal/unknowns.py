@@ -56,6 +56,8 @@ class Unknowns:
         if phases not in ("anchored", "free", "fixed"):
             raise ValueError(f"phases are anchored, free or fixed, not {phases!r}")
         self._process = process
+        # The gradient at a vector is asked for right after the process there.
+        self._last: tuple[np.ndarray, Process] | None = None
         names = [name for name in named(process) if name not in (*_FIXED, *fixed)]
         moving = [name for name in names if name.endswith(".phases")]
         self._anchors = _anchors(process, moving) if phases == "anchored" else {}
@@ -88,6 +90,11 @@ class Unknowns:
 
     def process(self, vector: np.ndarray) -> Process:
         """The process that a vector stands for."""
+        if self._last is None or not np.array_equal(self._last[0], vector):
+            self._last = vector.copy(), self._made(vector)
+        return self._last[1]
+
+    def _made(self, vector: np.ndarray) -> Process:
         vector = vector * self._unit
         process = with_free(self._process, vector[: self._size], self._names)
         if not self._anchors:

@@ -3,10 +3,11 @@
 import abc
 import dataclasses
 import functools
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit, log_ndtr, logsumexp, ndtr, ndtri, softmax
+from scipy.special import expit, log_ndtr, ndtr, ndtri
 from scipy.stats import qmc
 
 from zonal.likelihoods.base import (
@@ -137,22 +138,21 @@ class Softmax(ClassLikelihood):
 
     def expected(self, y, mean, variance, exposure=None):
         codes = y.astype(int)
-        value = np.empty(len(y))
+        value = mean[np.arange(len(y)), codes]
         shares, curvature = np.empty_like(mean), np.empty_like(mean)
-        for rows, f in self._blocks(mean, variance):
-            value[rows] = -np.mean(np.asarray(logsumexp(f, axis=2)), axis=0)
-            likely = softmax(f, axis=2)
-            shares[rows] = likely.mean(axis=0)
-            curvature[rows] = shares[rows] - np.mean(likely**2, axis=0)
-        value += mean[np.arange(len(y)), codes]
+        for rows, likely, log_total in self._blocks(mean, variance):
+            value[rows] -= log_total.mean(axis=0)
+            shares[rows] = likely.mean(axis=1).T
+            np.square(likely, out=likely)
+            curvature[rows] = shares[rows] - likely.mean(axis=1).T
         mean_bar = -shares
         mean_bar[np.arange(len(y)), codes] += 1
         return Expected(value, mean_bar, -0.5 * curvature)
 
     def probabilities(self, mean, variance):
         shares = np.empty_like(mean)
-        for rows, f in self._blocks(mean, variance):
-            shares[rows] = softmax(f, axis=2).mean(axis=0)
+        for rows, likely, _ in self._blocks(mean, variance):
+            shares[rows] = likely.mean(axis=1).T
         return shares / shares.sum(axis=1, keepdims=True)
 
     def starting_sites(self, y, exposure=None):
@@ -170,13 +170,25 @@ class Softmax(ClassLikelihood):
         """A shift of all functions changes nothing, and under one prior is zero."""
         return mean - mean.mean(axis=1, keepdims=True)
 
-    def _blocks(self, mean: Latents, variance: Latents):
-        """Some rows at a time, and their functions at the nodes."""
-        nodes = _spread_nodes(self.n_classes)
+    def _blocks(
+        self, mean: Latents, variance: Latents
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Some rows at a time; at the nodes, all classes' chances and log Σ exp.
+
+        Shapes are (classes, nodes, rows) and (nodes, rows): the sums over classes run
+        along whole rows of memory, several times faster than the other way round.
+        """
+        nodes = np.ascontiguousarray(_spread_nodes(self.n_classes).T)[:, :, None]
         size = max(1, _BLOCK // self.n_classes)
         for start in range(0, len(mean), size):
             rows = slice(start, start + size)
-            yield rows, mean[rows] + np.sqrt(variance[rows]) * nodes[:, None, :]
+            deviation = np.sqrt(variance[rows]).T[:, None, :]
+            f = deviation * nodes + mean[rows].T[:, None, :]
+            highest = f.max(axis=0)
+            np.exp(f - highest, out=f)
+            total = f.sum(axis=0)
+            f /= total
+            yield rows, f, highest + np.log(total)
 
     def offsets(self, moments):
         logs = np.log(self._shares(moments))

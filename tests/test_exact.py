@@ -1,0 +1,153 @@
+"""The exact marginal likelihood, against dense algebra and finite differences."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from zonal import (
+    ARD,
+    ArraySource,
+    Basis,
+    ContinuousDepth,
+    FreeSpectrum,
+    Process,
+    Projection,
+    Recipe,
+    SphericalGPRegressor,
+    UnitVectors,
+    fit,
+    whiten,
+)
+from zonal.exact import at_rows, exact_value_and_gradient, is_series
+from zonal.learning import learn
+from zonal.objective import evaluate
+from zonal.parameters import free, free_gradient, named, with_free
+from zonal.statistics import collect
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(30, 3))
+Y = np.sin(X[:, 0]) + 0.1 * GENERATOR.normal(size=30)
+UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
+
+CASES = {
+    "depth": (ARD(np.array([0.5, 1.5, 0.8]), 0.7), ContinuousDepth(0.8, 25), X),
+    "cut": (ARD(np.full(3, 0.4)), ContinuousDepth(0.8, 25, cut=7.0), X),
+    "free": (ARD(np.full(3, 0.4)), FreeSpectrum(np.full(9, 1 / 9)), X),
+    "projection": (Projection.random(3, 2, radial_order=1.0), ContinuousDepth(), X),
+    "sphere": (UnitVectors(3), ContinuousDepth(1.2, 15), UNIT),
+}
+
+
+def process_of(case, energies=True):
+    sphere, kernel, x = CASES[case]
+    basis = Basis.build(sphere, kernel, 24)
+    if energies:
+        shares = np.random.default_rng(1).uniform(0.1, 0.5, len(basis.bands))
+        basis = dataclasses.replace(basis, free_energies=shares)
+    return Process(dataclasses.replace(basis, variance=1.3), 0.07), x
+
+
+@pytest.mark.parametrize("energies", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_the_dense_likelihood(case, energies):
+    process, x = process_of(case, energies)
+    precision = GENERATOR.uniform(0.5, 2, len(x))
+    value, _ = exact_value_and_gradient(
+        process, [ArraySource(x, Y, precision=precision)]
+    )
+    covariance = process.basis.covariance(x) + np.diag(process.noise / precision)
+    truth = multivariate_normal(np.zeros(len(x)), covariance).logpdf(Y)
+    assert value == pytest.approx(truth, rel=1e-10)
+
+
+@pytest.mark.parametrize("energies", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_matches_finite_differences(case, energies):
+    process, x = process_of(case, energies)
+    generator = np.random.default_rng(2)
+    sources = [
+        ArraySource(x, target, generator.uniform(0.5, 2, len(x)))
+        for target in (Y, Y**2)
+    ]
+    vector = free(process)
+    _, gradients = exact_value_and_gradient(process, sources)
+    assert set(gradients) == set(named(process))
+    pulled = free_gradient(process, gradients, vector)
+    for direction in generator.normal(size=(3, len(vector))):
+        high, low = (
+            exact_value_and_gradient(
+                with_free(process, vector + step * direction), sources
+            )[0]
+            for step in (1e-6, -1e-6)
+        )
+        scale = np.linalg.norm(pulled) * np.linalg.norm(direction)
+        assert abs(pulled @ direction - (high - low) / 2e-6) < 1e-6 * scale
+
+
+def test_weight_is_repetition():
+    process, x = process_of("depth")
+    twice, _ = exact_value_and_gradient(
+        process, [ArraySource(np.vstack([x, x]), np.concatenate([Y, Y]))]
+    )
+    weighted, _ = exact_value_and_gradient(
+        process, [ArraySource(x, Y, np.full(len(x), 2.0))]
+    )
+    assert weighted == pytest.approx(twice, rel=1e-10)
+
+
+def test_phases_at_the_rows_capture_everything():
+    process, x = process_of("depth")
+    placed = at_rows(process, x)
+    frame = whiten(placed.basis, np.float64)
+    bound = evaluate(collect(frame, ArraySource(x, Y)), placed).value
+    exact, _ = exact_value_and_gradient(process, [ArraySource(x, Y)])
+    assert bound <= exact + 1e-9
+    assert bound == pytest.approx(exact, abs=1e-2)
+    assert frame.captured(x).min() > 0.9999
+
+
+def test_a_few_rows_are_learned_from_exactly():
+    model = fit(ArraySource(X, Y), Recipe(most_steps=30))
+    bound = model.bound
+    dense = model.process.basis.covariance(model.scaling.inputs(X))
+    dense += float(model.process.noise) * np.eye(len(X))
+    y = (Y - model.scaling.mean(X)) / model.scaling.target_width
+    truth = multivariate_normal(np.zeros(len(X)), dense).logpdf(y)
+    truth -= len(X) * np.log(model.scaling.target_width)
+    assert bound == pytest.approx(truth, abs=1e-2)
+    prediction = model.predict(X)
+    covariance = dense - float(model.process.noise) * np.eye(len(X))
+    mean = covariance @ np.linalg.solve(dense, y)
+    mean = model.scaling.mean(X) + model.scaling.target_width * mean
+    assert np.allclose(prediction.mean, mean, atol=1e-3 * np.std(Y))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(n_features=20, most_steps=5),
+        Recipe(layout="sparse", n_features=60, most_steps=5),
+    ],
+)
+def test_a_smaller_or_another_basis_is_respected(recipe):
+    progress = learn(ArraySource(X, Y), recipe)
+    assert progress.process.basis.n_features <= recipe.n_features
+
+
+def test_closed_forms_are_learned_from_otherwise():
+    from zonal import NTK
+
+    assert is_series(process_of("depth")[0].basis)
+    endless = Basis.build(ARD(np.full(3, 0.4)), NTK(2), 24)
+    assert not is_series(endless)
+    model = fit(ArraySource(X, Y), Recipe(kernel=NTK(2), most_steps=5))
+    assert np.isfinite(model.bound)
+
+
+def test_warm_starts_and_outputs_are_exact_too():
+    both = np.column_stack([Y, X[:, 1]])
+    model = SphericalGPRegressor(warm_start=True, random_state=0).fit(X, both)
+    again = model.fit(X, both)
+    assert np.allclose(again.predict(X), both, atol=0.5)
