@@ -10,6 +10,7 @@ RMSE, negative log predictive density (NLL) and coverage of central intervals (5
 fitting took. What is run:
 
 - ``defaults``: `zonal.fit` as it comes, 512 features.
+- ``plain``: the same without calibration, as normals.
 - ``solve``: learned with 512 features, solved with 4096.
 - ``layouts``: layouts, penalties and radial orders, one change from the default each
   (``--steps`` makes all of them shorter).
@@ -32,10 +33,9 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 from tables import UCI, Split, data_folder, uci_split
 
-from zonal import ArraySource, Recipe, fit
+from zonal import ArraySource, Prediction, Recipe, fit
 
 # Central intervals whose coverage is printed.
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -56,24 +56,18 @@ def zonal_scores(split: Split, **choices) -> dict[str, Any]:
     model = fit(ArraySource(split.x, split.y), Recipe(**choices))
     seconds = time.perf_counter() - begin
     prediction = model.predict(split.x_test)
-    scores = judged(split, prediction.mean, prediction.variance_y, seconds)
+    scores = judged(split, prediction, seconds)
     kernel = model.process.basis.kernel
     return scores | {"depth": model.depth, "levels": kernel.last_level or 0}
 
 
-def judged(
-    split: Split, mean: np.ndarray, variance: np.ndarray, seconds: float
-) -> dict[str, Any]:
-    error = split.y_test - mean
-    deviation = np.sqrt(variance)
-    density = 0.5 * (np.log(2 * np.pi * variance) + error**2 / variance)
+def judged(split: Split, prediction: Prediction, seconds: float) -> dict[str, Any]:
+    error = split.y_test - prediction.mean
+    below = prediction.distribution(split.y_test)
     return {
         "rmse": float(np.sqrt(np.mean(error**2))),
-        "nll": float(np.mean(density)),
-        "coverage": [
-            float(np.mean(np.abs(error) < ndtri(0.5 + level / 2) * deviation))
-            for level in LEVELS
-        ],
+        "nll": -float(np.mean(prediction.log_density(split.y_test))),
+        "coverage": [float(np.mean(np.abs(below - 0.5) < one / 2)) for one in LEVELS],
         "seconds": seconds,
     }
 
@@ -95,7 +89,8 @@ def lightgbm_scores(split: Split) -> dict[str, Any]:
     noise = np.mean((split.y[aside] - np.asarray(model.predict(split.x[aside]))) ** 2)
     seconds = time.perf_counter() - begin
     mean = np.asarray(model.predict(split.x_test))
-    return judged(split, mean, np.full(len(mean), noise), seconds)
+    variance = np.full(len(mean), noise)
+    return judged(split, Prediction(mean, variance, variance), seconds)
 
 
 def gpytorch_scores(split: Split, epochs: int = 20) -> dict[str, Any]:
@@ -150,13 +145,14 @@ def gpytorch_scores(split: Split, epochs: int = 20) -> dict[str, Any]:
         ]
         mean = torch.cat([part.mean for part in parts]).numpy()
         variance = torch.cat([part.variance for part in parts]).numpy()
-    return judged(split, mean, variance, seconds)
+    return judged(split, Prediction(mean, variance, variance), seconds)
 
 
 def runs(what: str, steps: int):
     """Name and scores of everything that is asked for."""
     changes = {
         "defaults": {"zonal": {}},
+        "plain": {"zonal, not calibrated": {"calibrated": False}},
         "solve": {"zonal, solved with 4096": {"solve_features": 4096}},
         "layouts": CHANGES,
     }
@@ -174,7 +170,15 @@ def main() -> None:
     parser.add_argument(
         "--what",
         default="defaults",
-        choices=["defaults", "solve", "layouts", "peers", "lightgbm", "gpytorch"],
+        choices=[
+            "defaults",
+            "plain",
+            "solve",
+            "layouts",
+            "peers",
+            "lightgbm",
+            "gpytorch",
+        ],
     )
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--steps", type=int, default=Recipe.most_steps)

@@ -80,10 +80,15 @@ def test_predictions_are_of_new_targets(fitted):
     assert np.mean((mean - np.sin(2 * X[:, 0])) ** 2) < 0.02**2 * 4
     assert fitted.noise_ == pytest.approx(0.1, rel=0.2)
     low, high = fitted.predict_interval(X, 0.8).T
-    np.testing.assert_allclose(high - low, 2 * norm.ppf(0.9) * std)
+    shape = fitted.models_[0].calibration
+    unit = std / np.sqrt(shape.spread)
+    wide = 2 * float(shape.quantiles(np.array([0.9]))[0])
+    np.testing.assert_allclose(high - low, wide * unit)
+    assert wide * unit[0] / std[0] == pytest.approx(2 * norm.ppf(0.9), rel=0.1)
     assert np.mean((low < y) & (y < high)) == pytest.approx(0.8, abs=0.06)
     np.testing.assert_allclose(fitted.predict_quantiles(X, 0.5)[:, 0], mean)
-    density = norm.logpdf(y, mean, std)
+    parts = zip(shape.shares, shape.widths, strict=True)
+    density = np.log(sum(p * norm.pdf(y, mean, width * unit) for p, width in parts))
     np.testing.assert_allclose(fitted.predict_dist(X).logpdf(y), density)
     assert fitted.log_score(X, y) == pytest.approx(density.mean())
     assert fitted.score(X, y) > 0.95

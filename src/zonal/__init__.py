@@ -6,6 +6,7 @@ learned; the inducing features are spherical harmonics, complete or sparse.
 
 from zonal.bands import Band, CompleteLevel
 from zonal.basis import Basis
+from zonal.calibration import Calibration
 from zonal.distributions import PredictiveDistribution
 from zonal.estimators import (
     SphericalGPClassifier,
@@ -46,6 +47,7 @@ __all__ = [
     "Band",
     "Basis",
     "Bernoulli",
+    "Calibration",
     "CompleteLevel",
     "ContinuousDepth",
     "Frame",

@@ -68,6 +68,10 @@ class Recipe:
         ``"quantile"`` (see `zonal.scaling.Scaling`).
     linear_mean
         Whether a linear function of the inputs is taken off the target first.
+    calibrated
+        Whether new targets are predicted with the width and the shape that
+        leave-one-out residuals have (`zonal.calibration`), or as the plain normals of
+        the process. For normal noise only; other likelihoods have shapes of their own.
     most_rows
         Rows to learn sphere, kernel and phases from. By default as many as keep a step
         at about a second: 60,000 with 512 features, fewer with more.
@@ -95,6 +99,7 @@ class Recipe:
     tightened: bool = True
     tails: str = "keep"
     linear_mean: bool = False
+    calibrated: bool = True
     most_rows: int | None = None
     most_steps: int = 300
     validation_fraction: float = 0.0

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.blas import suited_blas
+from zonal.calibration import Calibration
 from zonal.checkpoints import Step
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
@@ -26,9 +27,9 @@ from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
 from zonal.posterior import FunctionSamples, Posterior, Prediction
 from zonal.scaling import ScaledSource, Scaling
-from zonal.sources import ArraySource, Chunk, Source
+from zonal.sources import ArraySource, Chunk, Source, source_of
 from zonal.sphere import ARD
-from zonal.statistics import Statistics, collect
+from zonal.statistics import Statistics, collect, row_weights
 
 __all__ = ["Model", "fit", "fit_outputs"]
 
@@ -41,6 +42,10 @@ _SMALL = 5e9
 # posterior variance it may be.
 _ROUNDING = 2e-6
 _RESOLVED = 0.05
+# Rows to calibrate on: as many as cost a second or two, rows times squared features.
+_MOST_RESIDUALS = 20_000
+_LEAST_RESIDUALS = 2_000
+_CALIBRATION_WORK = 1e10
 
 
 def fit(
@@ -119,7 +124,10 @@ def fit_outputs(
             callback(solved)
         history = (*progress.history, solved)
         dtype = None if recipe.dtype == "auto" else np.dtype(recipe.dtype).type
-        models.append(Model(scaling, own, statistics, recipe.tightened, history, dtype))
+        model = Model(scaling, own, statistics, recipe.tightened, history, dtype)
+        if recipe.calibrated and scaling.target_varies:
+            model = model.calibrated_on(rows.sample(_residual_rows(own), recipe.seed))
+        models.append(model)
     return tuple(models)
 
 
@@ -143,6 +151,12 @@ def _solved(
         if result.lift == 0 or dtype == np.float64:
             return statistics, fitted, result.value
         dtype = np.float64
+
+
+def _residual_rows(process: Process) -> int:
+    """Rows to calibrate on: what is affordable, but enough to tell tails."""
+    affordable = int(_CALIBRATION_WORK / process.basis.n_features**2)
+    return min(max(affordable, _LEAST_RESIDUALS), _MOST_RESIDUALS)
 
 
 def _affordable_dtype(process: Process, rows: Source) -> Any:
@@ -170,6 +184,7 @@ class Model(Fields):
     tightened: bool = True
     history: tuple[Step, ...] = ()
     dtype: Any = None
+    calibration: Calibration = Calibration()
 
     @functools.cached_property
     def posterior(self) -> Posterior:
@@ -256,10 +271,23 @@ class Model(Fields):
             return Prediction(
                 self.scaling.mean(chunk.x) + width * inner.mean,
                 width**2 * inner.variance_f,
-                width**2 * inner.variance_y,
+                width**2 * self.calibration.spread * inner.variance_y,
+                self.calibration,
             )
 
         return chunk_results(predict, source)
+
+    def calibrated_on(self, rows: Chunk) -> "Model":
+        """The same model, new targets predicted with the shape of some residuals.
+
+        The rows are standardised, and among those fitted to; each is predicted from
+        all the others.
+        """
+        left_out = Prediction.joined(self.posterior.leave_one_out(source_of(rows)))
+        error = np.asarray(rows.y, np.float64) - left_out.mean
+        residuals = error / np.sqrt(left_out.variance_y)
+        calibration = Calibration.of(residuals, row_weights(rows)[0])
+        return dataclasses.replace(self, calibration=calibration)
 
     def covariance(
         self, x: Float[np.ndarray, "rows inputs"]

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import block_diag, cho_solve, solve_triangular
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from zonal.basis import feature_scales
 from zonal.blas import single_threaded_blas
-from zonal.frame import Frame, whiten
+from zonal.calibration import Calibration
+from zonal.frame import Frame, quiet_phases, whiten
 from zonal.objective import Process, factorise, robust_cholesky
 from zonal.parameters import Fields
 from zonal.passes import chunk_results
@@ -34,45 +35,55 @@ __all__ = ["Posterior", "Prediction"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
-    """Normal distributions, one a row: of the function f and of a new target y."""
+    """What is known at some rows: of the function f, and of a new target y.
+
+    The function is normal. A target has the ``shape`` that was learned from residuals
+    (`zonal.calibration`), by default a normal too.
+    """
 
     mean: Float[np.ndarray, " rows"]
     variance_f: Float[np.ndarray, " rows"]
     variance_y: Float[np.ndarray, " rows"]
+    shape: Calibration = Calibration()
 
     @classmethod
     def joined(cls, parts: Iterable["Prediction"]) -> "Prediction":
         """Predictions of chunks, one below the other."""
         every = list(parts)
         return cls(
-            *(
-                np.concatenate([getattr(part, field.name) for part in every])
-                for field in dataclasses.fields(cls)
-            )
+            np.concatenate([part.mean for part in every]),
+            np.concatenate([part.variance_f for part in every]),
+            np.concatenate([part.variance_y for part in every]),
+            every[0].shape,
         )
+
+    @property
+    def _unit(self) -> np.ndarray:
+        """The deviation that the shape is in units of."""
+        return np.sqrt(self.variance_y / self.shape.spread)
 
     def quantiles(
         self, levels: Float[np.ndarray, " levels"]
     ) -> Float[np.ndarray, "rows levels"]:
         """Quantiles of a new target."""
-        deviation = np.sqrt(self.variance_y)
-        return self.mean[:, None] + deviation[:, None] * ndtri(levels)[None, :]
+        return self.mean[:, None] + self._unit[:, None] * self.shape.quantiles(levels)
 
     def distribution(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
         """Probability that a new target is at most y."""
-        return ndtr((y - self.mean) / np.sqrt(self.variance_y))
+        return self.shape.distribution((y - self.mean) / self._unit)
 
     def draw(
         self, count: int, generator: np.random.Generator
     ) -> Float[np.ndarray, "rows samples"]:
         """New targets at random, every row for itself."""
         normal = generator.normal(size=(len(self.mean), count))
-        return self.mean[:, None] + np.sqrt(self.variance_y)[:, None] * normal
+        standard = self.shape.stretched(normal, generator)
+        return self.mean[:, None] + self._unit[:, None] * standard
 
     def log_density(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
         """Log predictive density of targets."""
-        error = (y - self.mean) ** 2 / self.variance_y
-        return -0.5 * (np.log(2 * np.pi * self.variance_y) + error)
+        unit = self._unit
+        return self.shape.log_density((y - self.mean) / unit) - np.log(unit)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -102,7 +113,8 @@ class Posterior(Fields):
 
         Whitening would blow up what float32 leaves of kernel values near one.
         """
-        return whiten(self.process.basis, np.float64)
+        with quiet_phases():
+            return whiten(self.process.basis, np.float64)
 
     def split_variance(
         self, x: Float[np.ndarray, "rows inputs"]

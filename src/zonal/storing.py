@@ -32,6 +32,7 @@ _KINDS = {
     "Band": "zonal.bands",
     "Basis": "zonal.basis",
     "Bernoulli": "zonal.likelihoods",
+    "Calibration": "zonal.calibration",
     "Column": "zonal.columns",
     "Columns": "zonal.columns",
     "CompleteLevel": "zonal.bands",

@@ -67,6 +67,12 @@ def summary_of(estimator: Any) -> Summary:
     if noise is not None and np.all(np.isfinite(noise)):
         value = ", ".join(f"{one:.4g}" for one in np.atleast_1d(noise))
         table.append(("noise", value, "standard deviation, in the target's units"))
+    shape = getattr(first, "calibration", None)
+    if shape is not None:
+        wide = np.sqrt(shape.spread)
+        tails = float(shape.quantiles(np.array([0.975]))[0])
+        meaning = f"times the predicted deviation; 95 % within {tails:.2f} times"
+        table.append(("residuals", f"{wide:.3f}", meaning))
     if hasattr(first, "likelihood"):
         table.append(
             ("likelihood", str(first.likelihood), "with what was learned of it")

@@ -167,7 +167,8 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
     def predict(self, X, return_std=False):
         """Mean of a new target at each row, and its standard deviation on request.
 
-        The deviation is that of a new target, noise included.
+        The deviation is that of a new target, noise included, and calibrated: each
+        row of the table, predicted from all the others, has told how wide it must be.
 
         Returns
         -------
@@ -277,7 +278,9 @@ def _targets_of(
 ) -> Float[np.ndarray, "rows samples"]:
     """Targets with noise, given functions drawn at some rows."""
     if isinstance(model, Model):
-        return f + model.noise * generator.normal(size=f.shape)
+        mean = model.predict(x).mean[:, None]
+        deviations = f - mean + model.noise * generator.normal(size=f.shape)
+        return mean + model.calibration.stretched(deviations, generator)
     columns = [
         model.likelihood.draw(f[:, number], generator) for number in range(f.shape[1])
     ]

@@ -1,0 +1,155 @@
+"""Leave-one-out residuals give predictions their scale and their tails."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import kstest, laplace, norm
+from scipy.stats import t as student
+
+from zonal import (
+    ArraySource,
+    Calibration,
+    Prediction,
+    Recipe,
+    SphericalGPRegressor,
+    fit,
+)
+
+GENERATOR = np.random.default_rng(0)
+SHORT = Recipe(n_features=60, most_steps=20)
+
+
+def rows(count, noise, seed):
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(count, 2))
+    return x, np.sin(2 * x[:, 0]) + noise(generator, count)
+
+
+def heavy(generator, count):
+    return 0.2 * generator.standard_t(3.5, count)
+
+
+SHAPES = {
+    "student": student(4, scale=0.7),
+    "wide": norm(scale=3.0),
+    "narrow": norm(scale=0.05),
+    "laplace": laplace(scale=0.5),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_are_recovered(name):
+    truth = SHAPES[name]
+    found = Calibration.of(truth.rvs(20_000, random_state=0))
+    levels = np.array([0.6, 0.75, 0.9, 0.975, 0.995])
+    assert np.allclose(found.quantiles(levels), truth.ppf(levels), rtol=0.08)
+    assert np.allclose(found.quantiles(1 - levels), -found.quantiles(levels))
+    z = truth.rvs(5000, random_state=1)
+    assert found.log_density(z).mean() > truth.logpdf(z).mean() - 0.01
+
+
+def test_a_plain_calibration_is_the_normal():
+    z = np.linspace(-4, 4, 9)
+    assert np.allclose(Calibration().log_density(z), norm.logpdf(z))
+    assert np.allclose(Calibration().distribution(z), norm.cdf(z))
+    assert np.allclose(Calibration().quantiles(np.array([0.1])), norm.ppf(0.1))
+    assert Calibration().spread == 1
+
+
+def test_no_residuals_change_nothing_and_weight_is_repetition():
+    none = Calibration.of(np.zeros(0))
+    assert np.sqrt(none.spread) == pytest.approx(1, abs=0.1)
+    z = GENERATOR.standard_t(5, 200)
+    twice = Calibration.of(np.concatenate([z, z]))
+    weighted = Calibration.of(z, np.full(200, 2.0))
+    assert twice.widths == weighted.widths
+    assert np.allclose(twice.shares, weighted.shares)
+
+
+def test_residuals_beyond_all_measure_leave_something_finite():
+    found = Calibration.of(np.array([1e9, -1e6, 0.0, 1.0]))
+    assert np.isfinite(found.spread)
+    assert np.isfinite(found.quantiles(np.array([1e-9, 1 - 1e-9]))).all()
+
+
+MIXED = Calibration((0.1, 1.0, 3.0), (0.3, 0.5, 0.2))
+
+
+@pytest.mark.parametrize("shape", [Calibration(), MIXED])
+def test_a_prediction_is_one_distribution(shape):
+    one = Prediction(np.array([2.0]), np.ones(1), np.array([4.0]), shape)
+
+    def density(y):
+        return float(np.exp(one.log_density(np.array([y])))[0])
+
+    whole, _ = quad(density, -60, 60, points=[2.0], limit=500)
+    assert whole == pytest.approx(1, abs=1e-6)
+    square, _ = quad(lambda y: (y - 2) ** 2 * density(y), -60, 60, limit=500)
+    assert square == pytest.approx(4, rel=1e-5)
+    below, _ = quad(density, -60, 3.5, points=[2.0], limit=500)
+    assert one.distribution(np.array([3.5]))[0] == pytest.approx(below, abs=1e-6)
+    levels = np.array([0.05, 0.5, 0.8])
+    back = [one.distribution(one.quantiles(levels)[:, k])[0] for k in range(3)]
+    assert np.allclose(back, levels)
+    draws = one.draw(4000, np.random.default_rng(1))[0]
+    assert kstest(draws, lambda y: one.distribution(np.asarray(y))).pvalue > 0.01
+
+
+def test_intervals_hold_what_they_promise_where_noise_has_tails():
+    x, y = rows(1500, heavy, 1)
+    x_test, y_test = rows(4000, heavy, 2)
+    model = fit(ArraySource(x, y), SHORT)
+    plain = dataclasses.replace(model, calibration=Calibration())
+
+    def coverage(one, level):
+        ends = one.predict(x_test).quantiles(
+            np.array([0.5 - level / 2, 0.5 + level / 2])
+        )
+        return np.mean((ends[:, 0] < y_test) & (y_test < ends[:, 1]))
+
+    for level in (0.5, 0.8, 0.95):
+        assert coverage(model, level) == pytest.approx(level, abs=0.03)
+    assert abs(coverage(plain, 0.5) - 0.5) > 0.05
+    gain = model.predict(x_test).log_density(y_test) - plain.predict(
+        x_test
+    ).log_density(y_test)
+    assert gain.mean() > 0.02
+    assert np.array_equal(model.predict(x_test).mean, plain.predict(x_test).mean)
+
+
+def test_residuals_are_those_of_refits():
+    x, y = rows(60, heavy, 3)
+    model = fit(ArraySource(x, y), dataclasses.replace(SHORT, calibrated=False))
+    assert model.calibration == Calibration()
+    residuals = []
+    for row in range(60):
+        one = ArraySource(x[row : row + 1], y[row : row + 1])
+        guess = model.forget(one).predict(x[row : row + 1])
+        residuals.append((y[row] - guess.mean[0]) / np.sqrt(guess.variance_y[0]))
+    standardised = model.scaling.chunk(next(ArraySource(x, y).chunks(60)))
+    found = model.calibrated_on(standardised).calibration
+    expected = Calibration.of(np.array(residuals))
+    levels = np.array([0.6, 0.9, 0.99])
+    assert np.allclose(found.quantiles(levels), expected.quantiles(levels), rtol=1e-2)
+
+
+def test_drawn_targets_have_the_calibrated_shape():
+    x, y = rows(1500, heavy, 4)
+    model = SphericalGPRegressor(n_features=40).fit(x, y)
+    place = x[:1]
+    draws = model.sample_y(place, 4000, random_state=0)[0]
+    distribution = model.predict_dist(place)
+    assert (
+        kstest(
+            draws, lambda v: np.array([distribution.cdf(one)[0] for one in v])
+        ).pvalue
+        > 0.01
+    )
+
+
+def test_a_constant_target_is_left_alone():
+    with pytest.warns(UserWarning, match="constant"):
+        model = fit(ArraySource(GENERATOR.normal(size=(20, 2)), np.ones(20)))
+    assert model.calibration == Calibration()
