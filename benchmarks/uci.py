@@ -49,6 +49,13 @@ CHANGES = {
     "sparse, radial order 1": {"layout": "sparse", "radial_order": 1.0},
     "harmonics": {"layout": "harmonics"},
 }
+# What each part runs of zonal.
+ZONAL = {
+    "defaults": {"zonal": {}},
+    "plain": {"zonal, not calibrated": {"calibrated": False}},
+    "solve": {"zonal, solved with 4096": {"solve_features": 4096}},
+    "layouts": CHANGES,
+}
 
 
 def zonal_scores(split: Split, **choices) -> dict[str, Any]:
@@ -150,13 +157,7 @@ def gpytorch_scores(split: Split, epochs: int = 20) -> dict[str, Any]:
 
 def runs(what: str, steps: int):
     """Name and scores of everything that is asked for."""
-    changes = {
-        "defaults": {"zonal": {}},
-        "plain": {"zonal, not calibrated": {"calibrated": False}},
-        "solve": {"zonal, solved with 4096": {"solve_features": 4096}},
-        "layouts": CHANGES,
-    }
-    for name, change in changes.get(what, {}).items():
+    for name, change in ZONAL.get(what, {}).items():
         yield name, functools.partial(zonal_scores, most_steps=steps, **change)
     if what in ("peers", "lightgbm"):
         yield "LightGBM", lightgbm_scores
