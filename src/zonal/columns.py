@@ -7,17 +7,16 @@ mean and a column that says so. What is learned from one table is applied to eve
 one, by name where columns have names, so their order does not matter.
 """
 
+import collections
 import dataclasses
-import datetime
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 from jaxtyping import Float
-from scipy.sparse import issparse
 
+from zonal.frames import Name, Table, Values
 from zonal.sphere import LatitudeLongitude
 
 __all__ = ["Columns"]
@@ -27,8 +26,6 @@ _MOST_CATEGORIES = 50
 # Cycles in seconds, and how often a table must run through one to show it.
 _CYCLES = {"day": 86_400.0, "week": 7 * 86_400.0, "year": 365.2425 * 86_400.0}
 _TURNS = 2.0
-
-Name = Hashable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +60,7 @@ class Column:
                 names += [f"{self.name}:sin_{cycle}", f"{self.name}:cos_{cycle}"]
         return [*names, f"{self.name}:missing"] if self.indicated else names
 
-    def numbers(self, values: "_Values", strict: bool, first_row: int) -> np.ndarray:
+    def numbers(self, values: Values, strict: bool, first_row: int) -> np.ndarray:
         """The numbers of some rows, one column each."""
         lost = values.missing
         if strict and lost.any():
@@ -131,6 +128,17 @@ class Columns:
         place
             The columns of latitude and of longitude in degrees, if there are such.
         """
+        return cls.learn_all([table], categories, missing, place)
+
+    @classmethod
+    def learn_all(
+        cls,
+        tables: Iterable[Any],
+        categories: str | Sequence[Name] = "auto",
+        missing: str = "error",
+        place: Sequence[Name] | None = None,
+    ) -> "Columns":
+        """Look at tables that are parts of one, each but once."""
         if missing not in ("error", "indicator"):
             raise ValueError(f"missing is 'error' or 'indicator', not {missing!r}")
         if isinstance(categories, str) and categories not in ("auto", "error"):
@@ -139,24 +147,22 @@ class Columns:
                 f"not {categories!r}"
             )
         chosen = [] if isinstance(categories, str) else list(categories)
-        read = _Table(table)
-        unknown = [name for name in chosen if name not in read.names]
-        if unknown:
-            raise ValueError(f"there is no column {unknown[0]!r} to take categories of")
-        places = _checked_place(place, read.names)
-        found = []
-        for name, values in read.columns():
-            if name in places:
-                found.append(Column(name, places[name]))
-                continue
-            kind = "category" if name in chosen else values.kind
-            if kind == "category" and categories == "error":
+        seen: list[_Seen] = []
+        named = False
+        for table in tables:
+            read = Table(table)
+            if not seen:
+                named = read.named
+                seen = _watched(read.names, chosen, place)
+            for one, (_, values) in zip(seen, read.columns(), strict=True):
+                one.add(values)
+        for one in seen:
+            if one.kind == "category" and categories == "error":
                 raise ValueError(
-                    f"column {name!r} holds texts or categories; encode it as numbers, "
-                    "or pass categories='auto'"
+                    f"column {one.name!r} holds texts or categories; encode it as "
+                    "numbers, or pass categories='auto'"
                 )
-            found.append(_learned(name, kind, values, missing))
-        return cls(tuple(found), read.named, missing)
+        return cls(tuple(one.column(missing) for one in seen), named, missing)
 
     @property
     def names(self) -> list[Name]:
@@ -186,7 +192,7 @@ class Columns:
         self, table: Any, first_row: int = 0
     ) -> Float[np.ndarray, "rows outputs"]:
         """The numbers of a table with the same columns; arrays may pass as they are."""
-        read = _Table(table)
+        read = Table(table)
         if self.named and read.named:
             self._check_names(read.names)
         elif len(read.names) != len(self.columns):
@@ -212,7 +218,7 @@ class Columns:
         ]
         return np.hstack(parts)
 
-    def _unit_vectors(self, every: "Sequence[_Values]", first_row: int) -> np.ndarray:
+    def _unit_vectors(self, every: Sequence[Values], first_row: int) -> np.ndarray:
         """Latitude and longitude as points on the sphere."""
         kinds = [column.kind for column in self.columns]
         pair = []
@@ -252,216 +258,83 @@ def _checked_place(
     return {place[0]: "latitude", place[1]: "longitude"}
 
 
-def _learned(name: Name, kind: str, values: "_Values", missing: str) -> Column:
-    lost = values.missing
-    indicated = missing == "indicator" and bool(lost.any())
-    if kind == "category":
-        texts = values.as_kind("category", numbers_too=True)[~lost]
-        known, counts = np.unique(texts, return_counts=True)
-        often = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
-        places = tuple(known[place] for place in np.sort(often))
-        places = tuple(one.item() if hasattr(one, "item") else one for one in places)
-        return Column(name, kind, places, indicated=indicated)
-    numbers = values.values[~lost]
-    numbers = numbers[np.isfinite(numbers)]
-    fill = float(numbers.mean()) if len(numbers) else 0.0
-    cycles = ()
-    if kind == "time" and len(numbers):
-        cycles = _cycles(numbers)
-    return Column(name, kind, (), cycles, fill, indicated)
+def _watched(
+    names: Sequence[Name], chosen: Sequence[Name], place: Sequence[Name] | None
+) -> "list[_Seen]":
+    """What is to be found out of each column."""
+    unknown = [name for name in chosen if name not in names]
+    if unknown:
+        raise ValueError(f"there is no column {unknown[0]!r} to take categories of")
+    places = _checked_place(place, names)
+    kinds = dict.fromkeys(chosen, "category") | places
+    return [_Seen(name, kinds.get(name)) for name in names]
 
 
-def _cycles(seconds: np.ndarray) -> tuple[str, ...]:
-    """Cycles that a column of times runs through, and is fine enough to resolve."""
-    different = np.unique(seconds)
-    if len(different) < 3:
-        return ()
-    span, step = different[-1] - different[0], np.min(np.diff(different))
-    return tuple(
-        name
-        for name, length in _CYCLES.items()
-        if span >= _TURNS * length and step < length / 2
-    )
+@dataclasses.dataclass(eq=False)
+class _Seen:
+    """What the parts of a table have shown of a column so far.
 
-
-class _Table:
-    """A frame or an array, column by column."""
-
-    def __init__(self, table: Any):
-        if issparse(table):
-            raise TypeError(
-                "Sparse data was passed, but dense data is required: give "
-                "X.toarray(), or reduce the columns first, for instance with "
-                "sklearn.decomposition.TruncatedSVD"
-            )
-        frame = nw.from_native(table, eager_only=True, pass_through=True)
-        self._frame = frame if isinstance(frame, nw.DataFrame) else None
-        if self._frame is not None:
-            self.named = all(isinstance(name, str) for name in self._frame.columns)
-            self.names: list[Name] = list(self._frame.columns)
-        else:
-            self._array = two_dimensional(table)
-            self.named = False
-            self.names = list(range(self._array.shape[1]))
-
-    @property
-    def floating(self) -> np.ndarray | None:
-        """The whole as floating-point numbers, where it is that already."""
-        if self._frame is None and self._array.dtype in (np.float32, np.float64):
-            return self._array
-        return None
-
-    def columns(self) -> Iterator[tuple[Name, "_Values"]]:
-        for place, name in enumerate(self.names):
-            yield name, self.at(place)
-
-    def named_as(self, name: Name) -> "_Values":
-        """The column of a name."""
-        return self.at(self.names.index(name))
-
-    def at(self, place: int) -> "_Values":
-        """The column at a place."""
-        name = self.names[place]
-        if self._frame is None:
-            return _of_array(name, self._array[:, place])
-        return _of_series(name, self._frame.get_column(name))  # pyright: ignore
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Values:
-    """One column: what kind it seems to be, and which values are missing."""
+    ``kind`` is what it was said to be, or what its first value showed.
+    """
 
     name: Name
-    kind: str
-    values: np.ndarray
-    missing: np.ndarray
+    kind: str | None
+    lost: bool = False
+    count: int = 0
+    total: float = 0.0
+    counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    first: float = np.inf
+    last: float = -np.inf
+    step: float = np.inf
 
-    def as_kind(
-        self, kind: str, first_row: int = 0, numbers_too: bool = False
-    ) -> np.ndarray:
-        """The values, which must be of the kind that was fitted to.
+    def add(self, values: Values) -> None:
+        if self.kind in ("latitude", "longitude"):
+            return
+        self.lost |= bool(values.missing.any())
+        if values.missing.all() and self.kind is None:
+            return
+        if self.kind is None:
+            self.kind = values.kind
+        if self.kind == "category":
+            texts = values.as_kind("category", numbers_too=True)[~values.missing]
+            known, counts = np.unique(texts, return_counts=True)
+            places = [one.item() if hasattr(one, "item") else one for one in known]
+            self.counts.update(dict(zip(places, counts.tolist(), strict=True)))
+            return
+        numbers = values.as_kind(self.kind)[~values.missing]
+        numbers = numbers[np.isfinite(numbers)]
+        self.count += len(numbers)
+        self.total += float(numbers.sum())
+        if self.kind == "time" and len(numbers):
+            different = np.unique(numbers)
+            self.first = min(self.first, float(different[0]))
+            self.last = max(self.last, float(different[-1]))
+            if len(different) > 1:
+                self.step = min(self.step, float(np.min(np.diff(different))))
 
-        ``numbers_too`` takes numbers for categories.
-        """
-        if kind == "category" and self.kind == "number" and numbers_too:
-            return _without(self.values.astype(object), self.missing)
-        if self.kind != kind and not self.missing.all():
-            row = first_row + int(np.argmin(self.missing))
-            raise ValueError(
-                f"column {self.name!r} was a {kind} when the model was fitted and is a "
-                f"{self.kind} now; row {row} has {self.values[row - first_row]!r}"
-            )
-        return self.values
+    def column(self, missing: str) -> Column:
+        """How the column becomes numbers, now that all of it was seen."""
+        kind = self.kind or "number"
+        indicated = missing == "indicator" and self.lost
+        if kind in ("latitude", "longitude"):
+            return Column(self.name, kind)
+        if kind == "category":
+            # Of those equally frequent, the first in order.
+            often = sorted(self.counts, key=lambda one: (-self.counts[one], one))
+            places = tuple(sorted(often[:_MOST_CATEGORIES]))
+            return Column(self.name, kind, places, indicated=indicated)
+        fill = self.total / self.count if self.count else 0.0
+        cycles = self._cycles() if kind == "time" else ()
+        return Column(self.name, kind, (), cycles, fill, indicated)
 
-
-def _of_series(name: Name, series: Any) -> _Values:
-    dtype = series.dtype
-    lost = series.is_null().to_numpy().astype(bool)
-    if lost.all():
-        return _Values(name, "number", np.full(len(lost), np.nan), lost)
-    if dtype.is_numeric() or dtype == nw.Boolean:
-        # Whole and truth columns with gaps have no NumPy form of their own.
-        numbers = series.cast(nw.Float64).to_numpy().astype(np.float64)
-        return _Values(name, "number", numbers, lost | np.isnan(numbers))
-    if dtype in (nw.Datetime, nw.Date, nw.Duration):
-        return _of_array(name, series.to_numpy())
-    values = np.empty(len(lost), object)
-    values[:] = series.to_list()
-    return _of_objects(name, values)
-
-
-def _of_array(name: Name, values: np.ndarray) -> _Values:
-    kind = values.dtype.kind
-    if kind in "mM":
-        return _of_times(name, values)
-    if kind in "US":
-        lost = np.zeros(len(values), bool)
-        return _Values(name, "category", values.astype(str).astype(object), lost)
-    if kind == "O":
-        return _of_objects(name, values)
-    if kind == "c":
-        raise ValueError("Complex data not supported: X must hold real numbers")
-    numbers = values.astype(np.float64, copy=False)
-    return _Values(name, "number", numbers, np.isnan(numbers))
-
-
-def _of_times(name: Name, values: np.ndarray) -> _Values:
-    lost = np.isnat(values)
-    # Whole seconds first: nanoseconds would not reach beyond the year 2262.
-    whole = values.astype(f"{values.dtype.kind}8[s]")
-    seconds = whole.astype(np.int64) + (values - whole) / np.timedelta64(1, "s")
-    return _Values(name, "time", np.where(lost, np.nan, seconds), lost)
-
-
-def _of_objects(name: Name, values: np.ndarray) -> _Values:
-    """A column of Python objects: numbers, texts or times, but of one kind."""
-    lost = np.array([_is_missing(one) for one in values], bool)
-    kinds = {type(one) for one, gone in zip(values, lost, strict=True) if not gone}
-
-    def are(*expected: type) -> bool:
-        return all(issubclass(kind, expected) for kind in kinds)
-
-    if are(int, float, np.number, np.bool_):
-        numbers = np.where(lost, np.nan, values)
-        return _Values(name, "number", numbers.astype(np.float64), lost)
-    if are(datetime.date):
-        times = np.where(lost, np.datetime64("NaT"), values)
-        naive = [
-            one.replace(tzinfo=None) if isinstance(one, datetime.datetime) else one
-            for one in times
-        ]
-        return _of_times(name, np.array(naive, "M8[us]"))
-    if are(str):
-        return _Values(name, "category", _without(values, lost), lost)
-    if not are(int, float, str, dict, list, set, tuple) and len(kinds) == 1:
-        # Categories of a kind of their own, such as intervals, by their names.
-        pairs = zip(values, lost, strict=True)
-        texts = [None if gone else str(one) for one, gone in pairs]
-        return _Values(name, "category", np.array(texts, object), lost)
-    names = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise TypeError(
-        f"argument must be a string or a number, and column {name!r} of one of both "
-        f"throughout; it holds {names}"
-    )
-
-
-def _without(values: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """The values, with None for those that are missing."""
-    values = values.copy()
-    values[lost] = None
-    return values
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None:
-        return True
-    same = value == value
-    # What says neither yes nor no of itself, as pandas.NA, is missing too.
-    return not same if isinstance(same, (bool, np.bool_)) else not _is_array(same)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
-
-
-def two_dimensional(table: Any) -> np.ndarray:
-    """A table that is no frame, as an array of rows and columns."""
-    array = np.asarray(table)
-    if array.dtype.kind in "OUS" and not hasattr(table, "dtype"):
-        # Lists of mixed rows: keep numbers numbers.
-        array = np.array(table, dtype=object)
-    if array.ndim != 2:
-        raise ValueError(
-            f"Expected 2D array, got {array.ndim}D array instead. Reshape your data: "
-            "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row"
+    def _cycles(self) -> tuple[str, ...]:
+        """Cycles that times run through, and are fine enough to resolve."""
+        span = self.last - self.first
+        return tuple(
+            name
+            for name, length in _CYCLES.items()
+            if span >= _TURNS * length and self.step < length / 2
         )
-    for count, what in zip(array.shape, ("sample", "feature"), strict=True):
-        if count == 0:
-            raise ValueError(
-                f"Found array with 0 {what}(s) (shape={array.shape}) while a minimum "
-                "of 1 is required."
-            )
-    return array
 
 
 def _check_array(array: np.ndarray, names: Sequence[Name], first_row: int) -> None:

@@ -11,8 +11,9 @@ from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.utils.validation import check_is_fitted
 
 from zonal.checkpoints import Step
-from zonal.columns import Columns, two_dimensional
+from zonal.columns import Columns
 from zonal.estimators.settings import recipe_of, sphere_of
+from zonal.frames import two_dimensional
 from zonal.generalised import GeneralisedModel
 from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe
