@@ -18,8 +18,8 @@ than 15 minutes, a tenth by row hash.
 ``counts``: bike hire, counts from the set's centred log counts.
 ``robust``: normal rows with 5 % gross outliers, against a fit to the clean ones.
 ``noise``: normal rows whose noise varies, heteroscedastic against one noise.
-``convergence``: passes until the bound changes by less than a millionth of itself, from
-nothing, on SUSY and a tenth of covtype.
+``convergence``: passes until the bound changes by less than a millionth of itself, on
+SUSY and a tenth of covtype, from nothing and from the sites of a sample.
 
 Peers: ``pip install "zonal[bench]"``. See tables.py for the data.
 """
@@ -50,7 +50,8 @@ from zonal import (
     fit_likelihood,
     whiten,
 )
-from zonal.inference import infer
+from zonal.inference import infer, scaled_up
+from zonal.sources import source_of
 from zonal.statistics import collect
 
 
@@ -267,11 +268,12 @@ def convergence(data: str | None, plot: str | None, features: int, **_) -> None:
     parts = table(data, "susy_21k")
     train = parts["part"] == "train"
     x, y = columns(parts, "signal", "part")[train], parts["signal"][train]
-    curves = {"SUSY": curve(x, y, features)}
+    curves = {f"SUSY, {how}": one for how, one in curve(x, y, features).items()}
     parts = table(data, "covtype")
     x, y = columns(parts, "Cover_Type"), parts["Cover_Type"]
     some = row_hash(x) % np.uint64(10) == 0
-    curves["covtype, a tenth"] = curve(x[some], y[some], features)
+    for how, one in curve(x[some], y[some], features).items():
+        curves[f"covtype, a tenth, {how}"] = one
     for name, (bounds, seconds) in curves.items():
         gaps = np.abs(np.diff(bounds)) / np.abs(bounds[1:])
         print(f"  {name}: {len(bounds)} passes, {seconds[-1]:.1f} s")
@@ -281,21 +283,36 @@ def convergence(data: str | None, plot: str | None, features: int, **_) -> None:
 
 
 def curve(x: np.ndarray, y: np.ndarray, features: int):
-    """Bound per row and seconds at each pass, from nothing, at learned parameters."""
+    """Bounds per row and seconds of the passes, from nothing and from a sample's sites.
+
+    The parameters are learned before; the sample has 6000 rows, as in a fit.
+    """
     labels = Labels.of(y)
     codes = labels.codes(y)
     recipe = Recipe(n_features=features, most_steps=30, most_rows=6000)
     model = fit_likelihood(ArraySource(x, codes), labels.likelihood(), recipe)
-    seconds = []
-    begin = time.perf_counter()
-    state = infer(
-        model.inferred.processes,
-        ArraySource(model.scaling.inputs(x), codes),
-        model.likelihood,
-        model.inferred.offsets,
-        callback=lambda *_: seconds.append(time.perf_counter() - begin),
-    )
-    return np.array(state.bounds) / len(y), np.array(seconds)
+    source = ArraySource(model.scaling.inputs(x), codes)
+    known = model.inferred.processes, model.likelihood, model.inferred.offsets
+
+    def passes(rows, start=None):
+        seconds, begin = [], time.perf_counter()
+        state = infer(
+            known[0],
+            rows,
+            *known[1:],
+            start,
+            dtype=np.float64,
+            callback=lambda *_: seconds.append(time.perf_counter() - begin),
+        )
+        return state, (np.array(state.bounds) / len(y), np.array(seconds))
+
+    few, _ = passes(source_of(source.sample(6000)))
+    whole = len(y) / few.statistics[0].rows
+    start = [scaled_up(one, whole) for one in few.statistics]
+    return {
+        "from nothing": passes(source)[1],
+        "from a sample": passes(source, start)[1],
+    }
 
 
 def drawn(curves, path: str) -> None:

@@ -280,7 +280,9 @@ class _Run:
         if abs(found.bound - before.bound) <= least:
             self.best = dataclasses.replace(found, converged=True)
             return False
-        self.step = _next_step(self.step, _residual(found), _residual(before))
+        several = len(found.processes) > 1
+        residuals = _residual(found), _residual(before)
+        self.step = _next_step(self.step, *residuals, several)
         return True
 
     def _went_back(self, found: Inferred) -> bool:
@@ -298,7 +300,7 @@ class _Run:
         if self.step <= 1 and fall <= self.tolerance * (1 + abs(self.best.bound)):
             self.best = dataclasses.replace(self.best, converged=True)
             return False
-        self.step = 1.0 if self.step > 1 else self.step / 4
+        self.step = 1.0 if self.step > 1 else self.step / 2
         return self.step >= _SHORTEST_STEP
 
 
@@ -308,16 +310,24 @@ def _residual(state: Inferred) -> np.ndarray:
     return np.concatenate([new.moment - old.moment for new, old in pairs])
 
 
-def _next_step(step: float, now: np.ndarray, before: np.ndarray) -> float:
+def _next_step(
+    step: float, now: np.ndarray, before: np.ndarray, several: bool
+) -> float:
     """The step after one that did not lower the bound.
 
     With a step of one the residual is multiplied by some λ a pass, as two of them in a
-    row tell. Sites that do not know of each other, as with several functions, overshoot
-    (λ < 0); heavy tails come in slowly (λ > 0). A step of 2/(2 - λ) is better for both.
+    row tell. Where a single function's heavy tails come in slowly (λ > 0) or overshoot
+    (λ < 0), a step of 2/(2 - λ) is better. Sites of several functions do not know of
+    each other, so their residuals grow and shrink by turns and tell nothing of λ: they
+    only go back to whole steps.
     """
     if not before.any():
         return min(1.0, 2 * step)
     shrunk = float(now @ before / (before @ before))
+    if shrunk >= 1:
+        return min(step, 1.0)
+    if several:
+        return min(1.5 * step, 1.0)
     rate = 1 - (1 - shrunk) / step
     rate = float(np.clip(rate, -_LARGEST_RATE, _LARGEST_RATE))
     return min(2 / (2 - rate), 2 * step)

@@ -7,7 +7,9 @@ through this one door; files and clusters are further sources of the same kind.
 
 import abc
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +17,8 @@ from jaxtyping import Float
 __all__ = ["ArraySource", "Chunk", "Source"]
 
 CHUNK_ROWS = 4096
+
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,21 +79,76 @@ class Source(abc.ABC):
     def sample(self, count: int, seed: int = 0) -> Chunk:
         """Rows drawn evenly without replacement, in their order; all if there are few.
 
-        One pass, holding no more than the sample: each row draws a random key, and the
-        rows with the smallest keys stay.
+        Each row draws a random key, the same wherever it is read from, and the rows
+        with the smallest keys are taken: one pass, holding little more than the sample.
         """
-        generator = np.random.default_rng(seed)
-        kept: Chunk | None = None
-        keys = np.zeros(0)
-        for chunk in self.chunks():
-            keys = np.concatenate([keys, generator.random(len(chunk))])
-            kept = chunk if kept is None else joined([kept, chunk])
-            if len(keys) > count:
-                stay = np.sort(np.argpartition(keys, count - 1)[:count])
-                keys, kept = keys[stay], kept[stay]
-        if kept is None:
-            raise ValueError("the source has no rows; give it at least one")
-        return kept
+        return self.reduced(functools.partial(drawn_from, count, seed), two_drawn).rows
+
+    def reduced(
+        self, function: "Callable[[Source], Result]", combine: Callable[..., Result]
+    ) -> Result:
+        """What ``function`` makes of all rows.
+
+        Sources that lie in parts on several machines apply it to every part there and
+        combine what comes out, two at a time.
+        """
+        return function(self)
+
+    @property
+    def first_row(self) -> int:
+        """How many rows of the table come before these."""
+        return 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drawn:
+    """Rows of a table that have drawn the smallest keys."""
+
+    count: int
+    keys: np.ndarray
+    rows: Chunk
+
+    def cut(self) -> "Drawn":
+        """No more than were asked for."""
+        if len(self.keys) <= self.count:
+            return self
+        stay = np.sort(np.argpartition(self.keys, self.count - 1)[: self.count])
+        return Drawn(self.count, self.keys[stay], self.rows[stay])
+
+
+def drawn_from(count: int, seed: int, source: Source) -> Drawn:
+    """Rows with the smallest keys of all that a source has."""
+    bits = np.random.PCG64(seed)
+    bits.advance(source.first_row)
+    generator = np.random.default_rng(bits)
+    kept: Drawn | None = None
+    waiting: list[Drawn] = []
+    limit = np.inf
+    for chunk in source.chunks():
+        keys = generator.random(len(chunk))
+        small = np.flatnonzero(keys < limit)
+        waiting.append(Drawn(count, keys[small], chunk[small]))
+        if kept is None or sum(len(one.keys) for one in waiting) > count // 2:
+            kept = _all_drawn([kept, *waiting])
+            waiting = []
+            if len(kept.keys) == count:
+                limit = float(kept.keys.max())
+    if kept is None:
+        raise ValueError("the source has no rows; give it at least one")
+    return _all_drawn([kept, *waiting])
+
+
+def two_drawn(one: Drawn, other: Drawn) -> Drawn:
+    """Those with the smallest keys of two parts of a table, in their order."""
+    return _all_drawn([one, other])
+
+
+def _all_drawn(parts: "list[Drawn | None]") -> Drawn:
+    every = [part for part in parts if part is not None]
+    if len(every) == 1:
+        return every[0].cut()
+    keys = np.concatenate([part.keys for part in every])
+    return Drawn(every[0].count, keys, joined([part.rows for part in every])).cut()
 
 
 def merged(rows: Chunk) -> Chunk:
@@ -181,7 +240,10 @@ class ArraySource(Source):
             yield self._all[start : start + size]
 
     def sample(self, count: int, seed: int = 0) -> Chunk:
-        return self._all.thinned(count, seed)
+        if count >= len(self._all):
+            return self._all
+        keys = np.random.default_rng(np.random.PCG64(seed)).random(len(self._all))
+        return self._all[np.sort(np.argpartition(keys, count - 1)[:count])]
 
 
 def by_output(rows: Chunk) -> list[Chunk]:
