@@ -38,6 +38,7 @@ from zonal.objective import Process
 from zonal.posterior import Posterior, Prediction
 from zonal.sources import ArraySource
 from zonal.sphere import ARD, LatitudeLongitude, Projection, UnitVectors
+from zonal.streams import Stream
 
 __all__ = [
     "ARD",
@@ -70,6 +71,7 @@ __all__ = [
     "SphericalGPClassifier",
     "SphericalGPRegressor",
     "SphericalHarmonicFeatures",
+    "Stream",
     "StudentT",
     "UnitVectors",
     "equivalent_depth",

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.frames import Name, Table, Values
+from zonal.scaling import rounded
 from zonal.sphere import LatitudeLongitude
 
 __all__ = ["Columns"]
@@ -323,7 +324,7 @@ class _Seen:
             often = sorted(self.counts, key=lambda one: (-self.counts[one], one))
             places = tuple(sorted(often[:_MOST_CATEGORIES]))
             return Column(self.name, kind, places, indicated=indicated)
-        fill = self.total / self.count if self.count else 0.0
+        fill = float(rounded(self.total / self.count)) if self.count else 0.0
         cycles = self._cycles() if kind == "time" else ()
         return Column(self.name, kind, (), cycles, fill, indicated)
 

@@ -23,6 +23,9 @@ _KNOTS = 257
 _CLIPPED = 1e-3
 # A deviation this small beside the values themselves is rounding.
 _ROUNDING = 1e-13
+# Binary digits of a deviation that are kept, and places of a mean beside it.
+_BITS = 30
+_PLACES = 30
 
 
 class ConstantWarning(UserWarning):
@@ -113,15 +116,16 @@ class Scaling:
             left = 1 - 2 * slopes @ scaled[:-1, -1] + slopes @ scaled[:-1, :-1] @ slopes
             residual *= float(np.sqrt(max(left, 1e-12)))
             slopes *= deviation[-1] / residual
+        width, residual = rounded(width[:-1]), float(rounded(residual))
         return dataclasses.replace(
             start,
-            centre=moments.mean[:-1],
-            width=width[:-1],
-            target_centre=centre,
+            centre=_to_multiple(moments.mean[:-1], width),
+            width=width,
+            target_centre=float(_to_multiple(centre, residual)),
             target_width=residual,
             target_varies=not constant[-1],
-            slopes=slopes,
-            precision=float(np.exp(moments.log_precision / moments.count)),
+            slopes=_to_multiple(slopes, 1.0),
+            precision=float(rounded(np.exp(moments.log_precision / moments.count))),
         )
 
     @property
@@ -260,6 +264,24 @@ class _Moments:
             + np.outer(apart, apart) * (self.count * other.count / count),
             self.log_precision + other.log_precision,
         )
+
+
+def rounded(values: np.ndarray | float) -> np.ndarray:
+    """Numbers with the digits that do not depend on the order of a summation.
+
+    What is learned then is the same to the last bit, whether rows come from memory,
+    from files or from several machines.
+    """
+    mantissa, exponent = np.frexp(values)
+    kept = np.ldexp(np.round(np.ldexp(mantissa, _BITS)), exponent - _BITS)
+    return np.asarray(kept)
+
+
+def _to_multiple(values: np.ndarray | float, width: np.ndarray | float) -> np.ndarray:
+    """Numbers rounded to a small part of a width."""
+    _, exponent = np.frexp(np.where(np.isfinite(width), width, 1.0))
+    kept = np.round(np.ldexp(values, _PLACES - exponent))
+    return np.asarray(np.ldexp(kept, exponent - _PLACES))
 
 
 def _knots(source: Source, tails: str, seed: int) -> np.ndarray:

@@ -218,14 +218,11 @@ class ArraySource(Source):
             )
         if len(x) == 0:
             raise ValueError("the table has no rows; give it at least one")
-        self._all = Chunk(
-            _floating(x, "x"),
-            _floating(y, "y"),
-            _positive(weight, "weight", len(x)),
-            _positive(precision, "precision", len(x)),
-            _positive(exposure, "exposure", len(x)),
-        )
-        _check_finite(self._all)
+        self._all = checked(Chunk(x, y, weight, precision, exposure))
+        for name in ("weight", "precision", "exposure"):
+            column = getattr(self._all, name)
+            if column is not None and not np.any(column > 0):
+                raise ValueError(f"every {name} is zero: no row is left to learn from")
 
     @property
     def n_inputs(self) -> int:
@@ -268,7 +265,23 @@ def _floating(values: np.ndarray, name: str) -> np.ndarray:
     return values.astype(np.float64)
 
 
-def _positive(values, name: str, count: int) -> np.ndarray | None:
+def checked(rows: Chunk, first_row: int = 0) -> Chunk:
+    """The same rows, as floating-point numbers that are finite; others are refused."""
+    rows = Chunk(
+        _floating(rows.x, "x"),
+        _floating(rows.y, "y"),
+        _positive(rows.weight, "weight", len(rows), first_row),
+        _positive(rows.precision, "precision", len(rows), first_row),
+        _positive(rows.exposure, "exposure", len(rows), first_row),
+    )
+    if not (np.isfinite(rows.x).all() and np.isfinite(rows.y).all()):
+        for column in range(rows.x.shape[1]):
+            _refuse(rows.x[:, column], f"column {column}", first_row)
+        _refuse(rows.y, "the target", first_row)
+    return rows
+
+
+def _positive(values, name: str, count: int, first_row: int) -> np.ndarray | None:
     if values is None:
         return None
     values = np.asarray(values, np.float64)
@@ -277,22 +290,13 @@ def _positive(values, name: str, count: int) -> np.ndarray | None:
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
         raise ValueError(
-            f"{name} must be finite and 0 or more; row {bad[0]} has {values[bad[0]]}"
+            f"{name} must be finite and 0 or more; row {first_row + bad[0]} has "
+            f"{values[bad[0]]}"
         )
     if name != "weight" and np.any(values == 0):
-        row = int(np.argmin(values))
+        row = first_row + int(np.argmin(values))
         raise ValueError(f"{name} must be positive; row {row} has 0: remove the row")
-    if not np.any(values > 0):
-        raise ValueError(f"every {name} is zero: no row is left to learn from")
     return values
-
-
-def _check_finite(chunk: Chunk, first_row: int = 0) -> None:
-    if np.isfinite(chunk.x).all() and np.isfinite(chunk.y).all():
-        return
-    for column in range(chunk.x.shape[1]):
-        _refuse(chunk.x[:, column], f"column {column}", first_row)
-    _refuse(chunk.y, "the target", first_row)
 
 
 def _refuse(values: np.ndarray, name: str, first_row: int) -> None:

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import narwhals as nw
@@ -13,15 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 from zonal.checkpoints import Step
 from zonal.columns import Columns
 from zonal.estimators.settings import recipe_of, sphere_of
+from zonal.estimators.tables import TargetTable, blocks_of, target_table
 from zonal.frames import two_dimensional
 from zonal.generalised import GeneralisedModel
 from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe
 from zonal.model import Model
 from zonal.objective import Process
-from zonal.sources import Chunk, by_output, merged, source_of
+from zonal.sources import Chunk, Source, by_output, merged, source_of
 from zonal.sphere import ARD
 from zonal.storing import write
+from zonal.streams import stream_of
 from zonal.summaries import Summary, summary_of
 
 try:
@@ -57,11 +59,12 @@ class TableMixin:
     #: Parameters are checked where they are used, with errors of our own.
     _parameter_constraints: ClassVar[dict] = {}
 
-    def _learned_columns(self, X) -> Columns:
+    def _learned_columns(self, tables: Iterable[Any]) -> Columns:
+        """What the columns of a table hold, from its parts."""
         place = None
         if self.geometry is not None and not isinstance(self.geometry, str):
             place = tuple(self.geometry)
-        return Columns.learn(X, self.categories, self.missing, place)
+        return Columns.learn_all(tables, self.categories, self.missing, place)
 
     def _take_columns(self, columns: Columns) -> None:
         """Set what scikit-learn wants to be known of the columns fitted to."""
@@ -82,6 +85,11 @@ class TableMixin:
     def _blocks(self, X) -> Iterator[np.ndarray]:
         """A table as numbers, some rows at a time."""
         check_is_fitted(self)  # pyright: ignore
+        stream = stream_of(X)
+        if stream is not None:
+            known = self.columns_.names if self.columns_.named else stream.names
+            yield from blocks_of(stream, self.columns_, list(map(str, known)))
+            return
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         if not isinstance(frame, nw.DataFrame):
             # Lists become arrays once, in which numbers stay numbers.
@@ -153,21 +161,57 @@ class SphericalGP(
         tags.target_tags.required = True
         return tags
 
-    def _fit(self, X, y, sample_weight, *of_targets):
+    def _fit(self, X, y, sample_weight, *of_targets, target=None, weight=None):
         """Learn from a table. Nothing of the estimator changes unless it succeeds."""
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but "
-                "the target y is None."
-            )
-        columns = self._learned_columns(X)
-        known = self._learned_of_targets(y, *of_targets)
-        rows = self._rows(columns, known, X, y, sample_weight)
+        table = target_table(X, y, target, weight)
+        if table is not None and self._fits_memory(table):
+            X, y, sample_weight = table.in_memory()
+            table = None
+        if table is not None:
+            columns, some = table.learned(self._learned_columns, self._some_targets)
+            known = self._learned_of_targets(some, *of_targets)
+            sources = table.sources(columns, self._coded(known))
+        else:
+            if y is None:
+                raise ValueError(
+                    f"This {type(self).__name__} estimator requires y to be passed, "
+                    "but the target y is None."
+                )
+            columns = self._learned_columns([X])
+            known = self._learned_of_targets(y, *of_targets)
+            rows = self._rows(columns, known, X, y, sample_weight)
+            sources = self._sources_of(rows)
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None
-        models = self._taught(rows, known, recipe, start)
+        models = self._taught(sources, known, recipe, start)
         self._accept(columns, models, known)
         return self
+
+    def _fits_memory(self, table: TargetTable) -> bool:
+        """Whether a table is so small that all of it is learned from."""
+        count = table.n_rows
+        return count is not None and count <= recipe_of(self, None).sample_rows
+
+    def _coded(self, known: dict[str, Any]) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda y: self._targets(y, known)
+
+    def _sources_of(self, rows: Chunk) -> list[Source]:
+        """Rows in memory, once for each target; few of them in an order of their own.
+
+        What is learned then depends neither on the order that they came in nor on
+        whether a row came twice or with twice the weight.
+        """
+        if len(rows) <= recipe_of(self, None).sample_rows:
+            rows = merged(rows)
+        return [source_of(one) for one in by_output(rows)]
+
+    def _sources(self, X, y, sample_weight, target=None, weight=None) -> list[Source]:
+        """Further rows of the table that was fitted to, once for each target."""
+        table = target_table(X, y, target, weight)
+        if table is not None:
+            return table.sources(self.columns_, self._coded(self._known))
+        rows = self._rows(self.columns_, self._known, X, y, sample_weight)
+        return [source_of(one) for one in by_output(rows)]
 
     def _may_start_warm(self, columns: Columns, recipe: Recipe) -> bool:
         """Whether there is a fit before, of as many columns on the same sphere."""
@@ -179,15 +223,13 @@ class SphericalGP(
 
     def _taught(
         self,
-        rows: Chunk,
+        sources: list[Source],
         known: dict[str, Any],
         recipe: Recipe,
         start: Process | None,
     ) -> Models:
         """Models learned from rows, with everyone told who wants to know."""
-        if len(rows) <= recipe.sample_rows:
-            rows = merged(rows)
-        models = self._learned(rows, known, recipe, start, self._told())
+        models = self._learned(sources, known, recipe, start, self._told())
         if hasattr(self, "_callback_fit_ctx"):
             self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
         return models
@@ -198,7 +240,7 @@ class SphericalGP(
     @abc.abstractmethod
     def _learned(
         self,
-        rows: Chunk,
+        sources: list[Source],
         known: dict[str, Any],
         recipe: Recipe,
         start: Process | None,
@@ -209,6 +251,10 @@ class SphericalGP(
     @abc.abstractmethod
     def _learned_of_targets(self, y, *more) -> dict[str, Any]:
         """Fitted attributes that tell what targets are, by name."""
+
+    @abc.abstractmethod
+    def _some_targets(self, y: np.ndarray) -> np.ndarray:
+        """Of some rows' targets, those that tell what there is to know."""
 
     @abc.abstractmethod
     def _targets(self, y, known: dict[str, Any]) -> np.ndarray:
@@ -310,7 +356,7 @@ class SphericalGP(
         return told
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y, sample_weight=None):
+    def partial_fit(self, X, y=None, sample_weight=None, *, target=None, weight=None):
         """Add rows at the same hyper-parameters; the first call fits.
 
         With normal noise the result is exact, whatever the order that rows come in.
@@ -318,20 +364,19 @@ class SphericalGP(
         `zonal.inference`); ``refresh`` with all rows is exact again.
         """
         if not hasattr(self, "models_"):
-            return self._fit(X, y, sample_weight)
-        return self._changed("add", X, y, sample_weight)
+            return self._fit(X, y, sample_weight, target=target, weight=weight)
+        return self._changed("add", self._sources(X, y, sample_weight, target, weight))
 
-    def forget(self, X, y, sample_weight=None):
+    def forget(self, X, y=None, sample_weight=None, *, target=None, weight=None):
         """Take rows out of the model, as if they had never been in its sums.
 
         Hyper-parameters stay, and with normal noise the result is exact.
         """
         check_is_fitted(self)
-        return self._changed("forget", X, y, sample_weight)
+        sources = self._sources(X, y, sample_weight, target, weight)
+        return self._changed("forget", sources)
 
-    def _changed(self, change: str, X, y, sample_weight):
-        rows = self._rows(self.columns_, self._known, X, y, sample_weight)
-        sources = [source_of(one) for one in by_output(rows)]
+    def _changed(self, change: str, sources: list[Source]):
         pairs = zip(self.models_, sources, strict=True)
         models = tuple(getattr(model, change)(source) for model, source in pairs)
         self._accept(self.columns_, models, self._known)
@@ -359,28 +404,34 @@ class SphericalGP(
         models = tuple(model.emptied() for model in self.models_)
         return self._like_me({}, models)
 
-    def copy_with(self, X, y, n_features, sample_weight=None):
+    def copy_with(
+        self, X, y=None, sample_weight=None, *, n_features, target=None, weight=None
+    ):
         """The same kernel solved on rows with more features.
 
         A model keeps no rows, so they are given again; nothing is learned anew.
         """
         check_is_fitted(self)
-        rows = self._rows(self.columns_, self._known, X, y, sample_weight)
+        sources = self._sources(X, y, sample_weight, target, weight)
         recipe = dataclasses.replace(
             self._recipe(self.columns_), solve_features=n_features, most_steps=0
         )
         models = self._learned(
-            rows, self._known, recipe, self.process_, lambda step: False
+            sources, self._known, recipe, self.process_, lambda step: False
         )
         return self._like_me({"solve_features": n_features}, models)
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def refresh(self, X, y, sample_weight=None):
+    def refresh(self, X, y=None, sample_weight=None, *, target=None, weight=None):
         """Learn hyper-parameters anew from rows, starting from those there are."""
         check_is_fitted(self)
-        rows = self._rows(self.columns_, self._known, X, y, sample_weight)
+        if target_table(X, y, target, weight) is None:
+            rows = self._rows(self.columns_, self._known, X, y, sample_weight)
+            sources = self._sources_of(rows)
+        else:
+            sources = self._sources(X, y, sample_weight, target, weight)
         recipe = self._recipe(self.columns_)
-        models = self._taught(rows, self._known, recipe, self.process_)
+        models = self._taught(sources, self._known, recipe, self.process_)
         self._accept(self.columns_, models, self._known)
         return self
 

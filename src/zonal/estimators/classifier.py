@@ -13,7 +13,6 @@ from sklearn.utils.validation import (
 from zonal.estimators.base import SphericalGP
 from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
 from zonal.likelihoods import Bernoulli, ClassLikelihood, Labels, Softmax
-from zonal.sources import source_of
 
 __all__ = ["SphericalGPClassifier"]
 
@@ -55,22 +54,36 @@ feature_names_in_
     labels_: Labels
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, *, target=None, weight=None):
         """Learn from a table.
 
         Parameters
         ----------
-        X : array, or frame of pandas, polars or pyarrow, of shape (rows, columns)
-            The table.
+        X : array, frame of pandas, polars or pyarrow, path, dataset or `zonal.Stream`
+            The table. Files are read in batches, and never as a whole if they are
+            large (see `zonal.Stream`).
         y : array of shape (rows,)
             The classes: texts, numbers or truth values.
         sample_weight : array of shape (rows,), optional
             How often each row counts: weight two is the row twice.
+        target : str, optional
+            Instead of y: the column of the table that is the target.
+        weight : str, optional
+            The column of the table that says how often each row counts.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, target=target, weight=weight)
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(
+        self,
+        X,
+        y=None,
+        classes=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+    ):
         """Add rows at the same hyper-parameters; the first call fits.
 
         ``classes`` are all there are, if the first rows do not have them all. Rows
@@ -78,8 +91,9 @@ feature_names_in_
         exact where new rows do not change the picture; ``refresh`` is exact again.
         """
         if hasattr(self, "models_"):
-            return self._changed("add", X, y, sample_weight)
-        return self._fit(X, y, sample_weight, classes)
+            sources = self._sources(X, y, sample_weight, target, weight)
+            return self._changed("add", sources)
+        return self._fit(X, y, sample_weight, classes, target=target, weight=weight)
 
     def _learned_of_targets(self, y, classes=None):
         y = column_or_1d(y, warn=True)
@@ -94,9 +108,12 @@ feature_names_in_
     def _targets(self, y, known):
         return known["labels_"].codes(column_or_1d(y))
 
-    def _learned(self, rows, known, recipe, start, callback):
+    def _some_targets(self, y):
+        return np.unique(y)
+
+    def _learned(self, sources, known, recipe, start, callback):
         likelihood = self._likelihood(len(known["labels_"]))
-        return (fit_likelihood(source_of(rows), likelihood, recipe, callback, start),)
+        return (fit_likelihood(sources[0], likelihood, recipe, callback, start),)
 
     def _describe(self):
         super()._describe()

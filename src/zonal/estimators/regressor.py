@@ -15,7 +15,6 @@ from zonal.estimators.settings import likelihood_of
 from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
 from zonal.model import Model, fit_outputs
 from zonal.posterior import Prediction
-from zonal.sources import by_output, source_of
 
 __all__ = ["SphericalGPRegressor"]
 
@@ -112,19 +111,24 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, *, target=None, weight=None):
         """Learn from a table.
 
         Parameters
         ----------
-        X : array, or frame of pandas, polars or pyarrow, of shape (rows, columns)
-            The table.
+        X : array, frame of pandas, polars or pyarrow, path, dataset or `zonal.Stream`
+            The table. Files are read in batches, and never as a whole if they are
+            large (see `zonal.Stream`).
         y : array of shape (rows,) or (rows, outputs)
             The targets. Several outputs share features and have noise of their own.
         sample_weight : array of shape (rows,), optional
             How often each row counts: weight two is the row twice.
+        target : str or list of str, optional
+            Instead of y: the column, or columns, of the table that are the target.
+        weight : str, optional
+            The column of the table that says how often each row counts.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, target=target, weight=weight)
 
     def _learned_of_targets(self, y):
         y = self._numbers(y)
@@ -149,12 +153,15 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         y = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
         return np.asarray(y, np.float64)
 
-    def _learned(self, rows, known, recipe, start, callback):
+    def _some_targets(self, y):
+        # Their shape is all there is to know.
+        return y[:1]
+
+    def _learned(self, sources, known, recipe, start, callback):
         likelihood = likelihood_of(self.likelihood)
         if likelihood is None:
-            sources = [source_of(one) for one in by_output(rows)]
             return fit_outputs(sources, recipe, callback, start=start)
-        return (fit_likelihood(source_of(rows), likelihood, recipe, callback, start),)
+        return (fit_likelihood(sources[0], likelihood, recipe, callback, start),)
 
     def _describe(self):
         super()._describe()

@@ -86,7 +86,7 @@ class SphericalHarmonicFeatures(
         """Standardise a table and choose phases from its rows."""
         if not self.scale > 0:
             raise ValueError(f"scale must be positive, got {self.scale}")
-        columns = self._learned_columns(X)
+        columns = self._learned_columns([X])
         x = columns.matrix(X)
         sphere = sphere_of(self.geometry, x.shape[1])
         # The target of an input alone is nothing in particular.

@@ -1,0 +1,150 @@
+"""Tables with their target in them: files, datasets and frames, read in batches."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from zonal.columns import Columns
+from zonal.sources import Chunk, Source, checked
+from zonal.streams import (
+    Stream,
+    StreamSource,
+    check_columns,
+    naming,
+    read_ahead,
+    stream_of,
+    values_of,
+)
+
+__all__ = ["TargetTable", "target_table"]
+
+
+def target_table(X, y, target, weight) -> "TargetTable | None":
+    """A table whose target is one of its columns, or None where y is given."""
+    stream = stream_of(X)
+    if target is None:
+        if stream is not None:
+            raise ValueError(
+                "rows in files have their target beside them: pass target=, the name "
+                "of its column"
+            )
+        if weight is not None:
+            raise ValueError("weight= goes with target=; with y, pass sample_weight")
+        return None
+    if y is not None:
+        raise ValueError("give y, or target= for a column of the table, not both")
+    stream = Stream.of(X) if stream is None else stream
+    targets = [target] if isinstance(target, str) else list(target)
+    others = [*targets] if weight is None else [*targets, weight]
+    check_columns(stream, others)
+    inputs = [name for name in stream.names if name not in others]
+    if not inputs:
+        raise ValueError("the table has no column beside its target to learn from")
+    return TargetTable(stream, inputs, targets, weight, isinstance(target, str))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TargetTable:
+    """A stream, and which of its columns are inputs, targets and weights."""
+
+    stream: Stream
+    inputs: list[str]
+    targets: list[str]
+    weight: str | None
+    single: bool
+
+    @property
+    def n_rows(self) -> int | None:
+        return self.stream.n_rows
+
+    def in_memory(self) -> tuple[Any, np.ndarray, np.ndarray | None]:
+        """Inputs, targets and weights of all rows."""
+        frames = [batch.frame for batch in self.stream.batches(self._read)]
+        if not frames:
+            raise ValueError("the table has no rows; give it at least one")
+        whole = nw.concat([nw.from_native(one, eager_only=True) for one in frames])
+        frame = whole.to_native()
+        weight = None if self.weight is None else values_of(frame, self.weight)
+        return whole.select(self.inputs).to_native(), self._targets_of(frame), weight
+
+    def learned(
+        self, learn: Callable[[Iterator[Any]], Columns], some: Callable[[Any], Any]
+    ) -> tuple[Columns, np.ndarray]:
+        """One reading: what columns hold, and some targets that stand for all."""
+        seen, origin = [], "the table"
+
+        def frames() -> Iterator[Any]:
+            nonlocal origin
+            for frame, place, _ in read_ahead(self.stream.batches(self._read)):
+                origin = place
+                seen.append(some(self._targets_of(frame)))
+                yield nw.from_native(frame).select(self.inputs).to_native()
+
+        try:
+            columns = learn(frames())
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{origin}: {error}") from error
+        if not seen:
+            raise ValueError("the table has no rows; give it at least one")
+        return columns, np.concatenate(seen)
+
+    def sources(
+        self, columns: Columns, coded: Callable[[np.ndarray], np.ndarray]
+    ) -> list[Source]:
+        """The rows as numbers, once for each target."""
+        every = range(len(self.targets))
+        return [
+            StreamSource(
+                self.stream,
+                self._read,
+                functools.partial(self._chunk, columns, coded, number),
+                len(columns.outputs),
+            )
+            for number in every
+        ]
+
+    @property
+    def _read(self) -> list[str]:
+        more = [] if self.weight is None else [self.weight]
+        return [*self.inputs, *self.targets, *more]
+
+    def _targets_of(self, frame: Any) -> np.ndarray:
+        every = [values_of(frame, name) for name in self.targets]
+        return every[0] if self.single else np.column_stack(every)
+
+    def _chunk(
+        self,
+        columns: Columns,
+        coded: Callable[[np.ndarray], np.ndarray],
+        number: int,
+        frame: Any,
+        first_row: int,
+    ) -> Chunk:
+        inputs = nw.from_native(frame).select(self.inputs).to_native()
+        x = columns.matrix(inputs, first_row)
+        y = coded(self._targets_of(frame))
+        y = y if y.ndim == 1 else y[:, number]
+        weight = None
+        if self.weight is not None:
+            weight = np.asarray(values_of(frame, self.weight), np.float64)
+        rows = checked(Chunk(x, y, weight), first_row)
+        # A row that counts for nothing is no row.
+        return rows if weight is None else rows[weight > 0]
+
+
+def blocks_of(
+    stream: Stream, columns: Columns, names: Sequence[str]
+) -> Iterator[np.ndarray]:
+    """The inputs of a stream as numbers, a batch at a time."""
+    check_columns(stream, names)
+
+    def encoded() -> Iterator[np.ndarray]:
+        for frame, origin, row in stream.batches(names):
+            with naming(origin):
+                yield columns.matrix(frame, row)
+
+    return read_ahead(encoded())

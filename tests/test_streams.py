@@ -1,0 +1,354 @@
+"""Tables in files give the same models as tables in memory."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+import zonal.streams
+from zonal import SphericalGPClassifier, SphericalGPRegressor, Stream
+from zonal.streams import StreamSource, read_ahead, stream_of
+
+ROWS = 700
+
+
+def limit(patch):
+    """Tables of a few hundred rows count as large, and are learned from in no time."""
+    for name, value in {
+        "_MOST_ROWS": 200,
+        "_START_ROWS": 100,
+        "_HELD_OUT_ROWS": 50,
+        "_START_SCALES": (0.2,),
+        "_START_LEVELS": (20,),
+        "_ROUND": 10,
+        "_TOLERANCE": 1.0,
+    }.items():
+        patch.setattr(f"zonal.learning.{name}", value)
+    patch.setattr("zonal.streams._BATCH_ROWS", 128)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    limit(monkeypatch)
+
+
+def frame(rows=ROWS, seed=0):
+    generator = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "a": generator.normal(size=rows),
+            "town": generator.choice(["Ulm", "Bonn", "Kiel"], rows),
+            "day": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(generator.integers(0, 900, rows), "D"),
+            "b": np.where(generator.random(rows) < 0.1, np.nan, generator.random(rows)),
+            "times": generator.integers(0, 3, rows),
+        }
+    )
+    table["y"] = (
+        np.sin(2 * table.a) + (table.town == "Ulm") + 0.1 * generator.normal(size=rows)
+    )
+    table["class"] = np.where(table.y > 0.5, "high", "low")
+    table["third"] = np.select([table.y > 0.8, table.y < 0], ["up", "down"], "mid")
+    return table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The same rows as files: one, several in a folder, CSV, Feather."""
+    path = tmp_path_factory.mktemp("tables")
+    table = pa.Table.from_pandas(frame(), preserve_index=False)
+    pq.write_table(table, path / "one.parquet", row_group_size=150)
+    (path / "many").mkdir()
+    for number, start in enumerate(range(0, ROWS, 250)):
+        part = table.slice(start, 250)
+        pq.write_table(part, path / "many" / f"part-{number}.parquet")
+    pa.csv.write_csv(table, path / "one.csv")
+    pyarrow.feather.write_feather(table, path / "one.feather")
+    return path
+
+
+INPUTS = ["a", "town", "day", "b", "times"]
+
+
+def regressor():
+    return SphericalGPRegressor(n_features=40, missing="indicator", max_time=None)
+
+
+@pytest.fixture(scope="module")
+def in_memory():
+    """Fitted to the frame, under the same limits as the streams."""
+    with pytest.MonkeyPatch.context() as patch:
+        limit(patch)
+        table = frame()
+        return regressor().fit(table[INPUTS], table.y)
+
+
+def opened(folder, kind):
+    return {
+        "path": lambda: folder / "one.parquet",
+        "text": lambda: str(folder / "one.parquet"),
+        "folder": lambda: folder / "many",
+        "pattern": lambda: folder / "many" / "part-*.parquet",
+        "csv": lambda: folder / "one.csv",
+        "feather": lambda: folder / "one.feather",
+        "dataset": lambda: pyarrow.dataset.dataset(folder / "many"),
+        "table": lambda: pq.read_table(folder / "one.parquet"),
+        "polars": lambda: pl.read_parquet(folder / "one.parquet"),
+        "pandas": frame,
+        "frames": lambda: Stream.of([frame()[:300], frame()[300:]]),
+        "spooled": lambda: Stream.of(
+            (frame()[start : start + 90] for start in range(0, ROWS, 90)), spool=True
+        ),
+        "reader": lambda: Stream.of(
+            pq.read_table(folder / "one.parquet").to_reader(max_chunksize=99),
+            spool=True,
+        ),
+    }[kind]()
+
+
+KINDS = [
+    "path",
+    "text",
+    "folder",
+    "pattern",
+    "csv",
+    "feather",
+    "dataset",
+    "table",
+    "polars",
+    "pandas",
+]
+KINDS += ["frames", "spooled", "reader"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_give_the_model_of_the_frame(folder, in_memory, kind):
+    columns = Stream.of(frame()[["y", *INPUTS]]).names
+    source = opened(folder, kind)
+    stream = source if isinstance(source, Stream) else stream_of(source)
+    stream = Stream.of(source) if stream is None else stream
+    assert stream.n_rows == ROWS
+    chosen = _Only(stream, columns)
+    model = regressor().fit(chosen, target="y")
+    places = frame(200, seed=1)
+    mean, std = model.predict(places[INPUTS], return_std=True)
+    expected, deviation = in_memory.predict(places[INPUTS], return_std=True)
+    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    np.testing.assert_allclose(std, deviation, atol=1e-6)
+    assert model.columns_.names == [*INPUTS]
+
+
+class _Only(Stream):
+    """A stream with some of its columns, inputs in the order of the frame."""
+
+    def __init__(self, stream, names):
+        self._stream, self._names = stream, [*names[1:], names[0]]
+
+    @property
+    def names(self):
+        return self._names
+
+    @property
+    def n_rows(self):
+        return self._stream.n_rows
+
+    def batches(self, columns=None):
+        return self._stream.batches(self._names if columns is None else columns)
+
+
+@pytest.mark.parametrize("target", ["class", "third"])
+def test_classes_from_files(folder, target):
+    table = frame()
+    model = SphericalGPClassifier(n_features=40, missing="indicator")
+    whole = model.fit(table[INPUTS], table[target])
+    expected = whole.predict_proba(table[INPUTS])
+    classes = list(whole.classes_)
+    kept = table[[*INPUTS, target]]
+    path = folder / f"{target}.parquet"
+    kept.to_parquet(path)
+    model = SphericalGPClassifier(n_features=40, missing="indicator")
+    model.fit(path, target=target)
+    assert list(model.classes_) == classes
+    np.testing.assert_allclose(model.predict_proba(path), expected, atol=1e-6)
+
+
+def test_weights_in_a_column(folder):
+    table = frame()[[*INPUTS, "y"]]
+    weighted = regressor().fit(table, target="y", weight="times")
+    inputs = table.drop(columns=["y", "times"])
+    expected = regressor().fit(inputs, table.y, sample_weight=table.times)
+    np.testing.assert_allclose(
+        weighted.predict(inputs), expected.predict(inputs), atol=1e-6
+    )
+
+
+def test_several_targets(folder):
+    table = frame()[["a", "times", "y"]]
+    table["z"] = -2 * table.y
+    model = SphericalGPRegressor(n_features=30).fit(table, target=["y", "z"])
+    expected = SphericalGPRegressor(n_features=30).fit(
+        table[["a", "times"]], table[["y", "z"]]
+    )
+    inputs = table[["a", "times"]]
+    assert model.predict(inputs).shape == (ROWS, 2)
+    np.testing.assert_allclose(
+        model.predict(inputs), expected.predict(inputs), atol=1e-6
+    )
+
+
+def test_life_after_the_fit_from_files(folder, in_memory):
+    table = frame(300, seed=2)[[*INPUTS, "y"]]
+    model = regressor().fit(folder_table(folder), target="y")
+    before = model.predict(table[INPUTS])
+    path = folder / "more.parquet"
+    table.to_parquet(path)
+    model.partial_fit(path, target="y")
+    assert not np.allclose(model.predict(path), before, atol=1e-4)
+    model.forget(path, target="y")
+    np.testing.assert_allclose(model.predict(path), before, atol=1e-6)
+    larger = model.copy_with(path, target="y", n_features=60)
+    assert larger.process_.basis.n_features > model.process_.basis.n_features
+
+
+def folder_table(folder):
+    return frame()[[*INPUTS, "y"]]
+
+
+def test_a_filter_leaves_rows_out(folder):
+    import pyarrow.compute as pc
+
+    stream = Stream.files(folder / "one.parquet", filter=pc.field("a") > 0)
+    assert stream.n_rows == int((frame().a > 0).sum())
+    kept = pd.concat([batch.frame.to_pandas() for batch in stream.batches(["a", "y"])])
+    assert list(kept.columns) == ["a", "y"]
+    assert (kept.a > 0).all()
+
+
+def test_a_small_file_is_read_whole(folder):
+    table = frame(120)[["a", "y"]]
+    path = folder / "few.parquet"
+    table.to_parquet(path)
+    model = SphericalGPRegressor(n_features=30).fit(path, target="y")
+    expected = SphericalGPRegressor(n_features=30).fit(table[["a"]], table.y)
+    assert np.array_equal(model.predict(table[["a"]]), expected.predict(table[["a"]]))
+
+
+BAD = {
+    "nothing": (lambda f: (f / "none.parquet", {"target": "y"}), "no file"),
+    "no target": (lambda f: (f / "one.parquet", {}), "pass target="),
+    "both": (lambda f: (frame(), {"target": "y", "y": [1]}), "not both"),
+    "unknown target": (
+        lambda f: (f / "one.parquet", {"target": "z"}),
+        "'z' is missing",
+    ),
+    "unknown weight": (
+        lambda f: (f / "one.parquet", {"target": "y", "weight": "w"}),
+        "'w' is missing",
+    ),
+    "lonely weight": (lambda f: (frame(), {"weight": "times"}), "goes with target"),
+    "only once": (lambda f: (Stream.of(iter([])), {}), "only once"),
+    "unknown kind": (lambda f: (f / "one.what", {"target": "y"}), "format"),
+    "not parquet": (lambda f: (f / "fake.parquet", {"target": "y"}), "fake.parquet"),
+    "no inputs": (lambda f: (frame()[["y"]], {"target": "y"}), "no column beside"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_tables_are_refused(folder, case):
+    (folder / "one.what").write_text("a,y\n1,2\n")
+    (folder / "fake.parquet").write_text("not at all")
+    make, message = BAD[case]
+
+    def attempt():
+        table, options = make(folder)
+        SphericalGPRegressor().fit(table, **options)
+
+    with pytest.raises((ValueError, OSError), match=message):
+        attempt()
+
+
+def test_a_poisoned_file_is_named(folder, tmp_path):
+    table = frame()[["a", "y"]]
+    for number, start in enumerate(range(0, ROWS, 200)):
+        part = table[start : start + 200].copy()
+        if number == 2:
+            part.iloc[7, 0] = np.nan
+        part.to_parquet(tmp_path / f"part-{number}.parquet")
+    with pytest.raises(ValueError, match=r"part-2.parquet.*'a'.*rows 7"):
+        SphericalGPRegressor(n_features=20).fit(tmp_path, target="y")
+    table.loc[333, "y"] = np.inf
+    path = tmp_path / "infinite.parquet"
+    table.to_parquet(path)
+    with pytest.raises(ValueError, match=r"infinite.parquet.*y contains infinity"):
+        SphericalGPRegressor(n_features=20).fit(path, target="y")
+
+
+def test_a_missing_column_at_prediction_is_named(folder, in_memory):
+    path = folder / "narrow.parquet"
+    frame(20)[["a", "town"]].to_parquet(path)
+    with pytest.raises(ValueError, match="'day' is missing"):
+        in_memory.predict(path)
+
+
+def test_chunks_have_one_size_and_the_order_of_the_rows(folder):
+    stream = Stream.files(folder / "many")
+
+    def encode(part, first_row):
+        from zonal.sources import Chunk
+
+        a = part.column("a").to_numpy()
+        return Chunk(a[:, None], a)
+
+    source = StreamSource(stream, ["a"], encode, 1)
+    chunks = list(source.chunks(100))
+    assert [len(chunk) for chunk in chunks] == [100] * 7
+    assert np.array_equal(np.concatenate([one.y for one in chunks]), frame().a)
+    everything = source.sample(50, seed=4)
+    from zonal import ArraySource
+
+    expected = ArraySource(frame().a.to_numpy()[:, None], frame().a).sample(50, seed=4)
+    assert np.array_equal(everything.y, expected.y)
+
+
+def test_reading_ahead_keeps_order_and_errors():
+    assert list(read_ahead(iter(range(20)))) == list(range(20))
+
+    def fails():
+        yield 1
+        raise ValueError("no more")
+
+    ahead = read_ahead(fails())
+    assert next(ahead) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(ahead)
+
+
+def test_a_reader_that_stops_early_ends_the_thread():
+    import threading
+
+    ahead = read_ahead(iter(range(1000)))
+    next(ahead)
+    ahead.close()
+    assert not [one for one in threading.enumerate() if one.name == "zonal-read-ahead"]
+
+
+def test_streams_without_pyarrow_say_what_to_install(monkeypatch):
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(
+        zonal.streams.importlib, "import_module", lambda name: without(name)
+    )
+    with pytest.raises(ImportError, match="zonal\\[parquet\\]"):
+        Stream.files("some.parquet")
