@@ -9,6 +9,7 @@ import pyarrow.dataset
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from limits import few_rows_are_many
 
 import zonal.streams
 from zonal import SphericalGPClassifier, SphericalGPRegressor, Stream
@@ -17,24 +18,9 @@ from zonal.streams import StreamSource, read_ahead, stream_of
 ROWS = 700
 
 
-def limit(patch):
-    """Tables of a few hundred rows count as large, and are learned from in no time."""
-    for name, value in {
-        "_MOST_ROWS": 200,
-        "_START_ROWS": 100,
-        "_HELD_OUT_ROWS": 50,
-        "_START_SCALES": (0.2,),
-        "_START_LEVELS": (20,),
-        "_ROUND": 10,
-        "_TOLERANCE": 1.0,
-    }.items():
-        patch.setattr(f"zonal.learning.{name}", value)
-    patch.setattr("zonal.streams._BATCH_ROWS", 128)
-
-
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    limit(monkeypatch)
+    few_rows_are_many(monkeypatch)
 
 
 def frame(rows=ROWS, seed=0):
@@ -83,7 +69,7 @@ def regressor():
 def in_memory():
     """Fitted to the frame, under the same limits as the streams."""
     with pytest.MonkeyPatch.context() as patch:
-        limit(patch)
+        few_rows_are_many(patch)
         table = frame()
         return regressor().fit(table[INPUTS], table.y)
 

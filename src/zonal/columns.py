@@ -10,7 +10,7 @@ one, by name where columns have names, so their order does not matter.
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from zonal.frames import Name, Table, Values
 from zonal.scaling import rounded
 from zonal.sphere import LatitudeLongitude
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "Look"]
 
 # Categories beyond the most frequent so many share a place.
 _MOST_CATEGORIES = 50
@@ -129,41 +129,7 @@ class Columns:
         place
             The columns of latitude and of longitude in degrees, if there are such.
         """
-        return cls.learn_all([table], categories, missing, place)
-
-    @classmethod
-    def learn_all(
-        cls,
-        tables: Iterable[Any],
-        categories: str | Sequence[Name] = "auto",
-        missing: str = "error",
-        place: Sequence[Name] | None = None,
-    ) -> "Columns":
-        """Look at tables that are parts of one, each but once."""
-        if missing not in ("error", "indicator"):
-            raise ValueError(f"missing is 'error' or 'indicator', not {missing!r}")
-        if isinstance(categories, str) and categories not in ("auto", "error"):
-            raise ValueError(
-                "categories is 'auto', 'error' or a list of columns, "
-                f"not {categories!r}"
-            )
-        chosen = [] if isinstance(categories, str) else list(categories)
-        seen: list[_Seen] = []
-        named = False
-        for table in tables:
-            read = Table(table)
-            if not seen:
-                named = read.named
-                seen = _watched(read.names, chosen, place)
-            for one, (_, values) in zip(seen, read.columns(), strict=True):
-                one.add(values)
-        for one in seen:
-            if one.kind == "category" and categories == "error":
-                raise ValueError(
-                    f"column {one.name!r} holds texts or categories; encode it as "
-                    "numbers, or pass categories='auto'"
-                )
-        return cls(tuple(one.column(missing) for one in seen), named, missing)
+        return Look(categories, missing, place).at(table).columns()
 
     @property
     def names(self) -> list[Name]:
@@ -259,16 +225,65 @@ def _checked_place(
     return {place[0]: "latitude", place[1]: "longitude"}
 
 
-def _watched(
-    names: Sequence[Name], chosen: Sequence[Name], place: Sequence[Name] | None
-) -> "list[_Seen]":
-    """What is to be found out of each column."""
-    unknown = [name for name in chosen if name not in names]
-    if unknown:
-        raise ValueError(f"there is no column {unknown[0]!r} to take categories of")
-    places = _checked_place(place, names)
-    kinds = dict.fromkeys(chosen, "category") | places
-    return [_Seen(name, kinds.get(name)) for name in names]
+@dataclasses.dataclass(frozen=True, eq=False)
+class Look:
+    """What parts of a table have shown of its columns; looks at two parts merge.
+
+    ``categories``, ``missing`` and ``place`` are those of `Columns.learn`.
+    """
+
+    categories: str | Sequence[Name] = "auto"
+    missing: str = "error"
+    place: Sequence[Name] | None = None
+    seen: "tuple[_Seen, ...]" = ()
+    named: bool = False
+
+    def __post_init__(self) -> None:
+        if self.missing not in ("error", "indicator"):
+            raise ValueError(f"missing is 'error' or 'indicator', not {self.missing!r}")
+        if isinstance(self.categories, str) and self.categories not in (
+            "auto",
+            "error",
+        ):
+            raise ValueError(
+                "categories is 'auto', 'error' or a list of columns, "
+                f"not {self.categories!r}"
+            )
+
+    def at(self, table: Any) -> "Look":
+        """A look at one part alone."""
+        read = Table(table)
+        chosen = [] if isinstance(self.categories, str) else list(self.categories)
+        unknown = [name for name in chosen if name not in read.names]
+        if unknown:
+            raise ValueError(f"there is no column {unknown[0]!r} to take categories of")
+        places = _checked_place(self.place, read.names)
+        kinds = dict.fromkeys(chosen, "category") | places
+        seen = tuple(_Seen(name, kinds.get(name)) for name in read.names)
+        for one, (_, values) in zip(seen, read.columns(), strict=True):
+            one.add(values)
+        return dataclasses.replace(self, seen=seen, named=read.named)
+
+    def merged(self, other: "Look") -> "Look":
+        """A look at both parts."""
+        if not self.seen:
+            return other
+        if [one.name for one in self.seen] != [one.name for one in other.seen]:
+            raise ValueError("parts of the table have different columns")
+        pairs = zip(self.seen, other.seen, strict=True)
+        seen = tuple(one.merged(two) for one, two in pairs)
+        return dataclasses.replace(self, seen=seen)
+
+    def columns(self) -> Columns:
+        """How the columns become numbers."""
+        for one in self.seen:
+            if one.kind == "category" and self.categories == "error":
+                raise ValueError(
+                    f"column {one.name!r} holds texts or categories; encode it as "
+                    "numbers, or pass categories='auto'"
+                )
+        every = tuple(one.column(self.missing) for one in self.seen)
+        return Columns(every, self.named, self.missing)
 
 
 @dataclasses.dataclass(eq=False)
@@ -312,6 +327,26 @@ class _Seen:
             self.last = max(self.last, float(different[-1]))
             if len(different) > 1:
                 self.step = min(self.step, float(np.min(np.diff(different))))
+
+    def merged(self, other: "_Seen") -> "_Seen":
+        """What both have seen."""
+        kinds = {self.kind, other.kind} - {None}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"column {self.name!r} is a {self.kind} in some rows and a "
+                f"{other.kind} in others"
+            )
+        return _Seen(
+            self.name,
+            kinds.pop() if kinds else None,
+            self.lost or other.lost,
+            self.count + other.count,
+            self.total + other.total,
+            self.counts + other.counts,
+            min(self.first, other.first),
+            max(self.last, other.last),
+            min(self.step, other.step),
+        )
 
     def column(self, missing: str) -> Column:
         """How the column becomes numbers, now that all of it was seen."""

@@ -134,8 +134,23 @@ def _counted(
 
     ``some`` rows of a table may all be of one class.
     """
+    count = functools.partial(_counted_here, likelihood)
+    moments, total, rows = source.reduced(count, _counts_added)
+    one_class = isinstance(likelihood, ClassLikelihood) and np.sum(moments > 0) < 2
+    if one_class and not some:
+        raise ValueError(
+            "every row has the same class; there is nothing to tell apart: "
+            "give rows of at least two classes"
+        )
+    return np.asarray(moments), total, rows
+
+
+Counts = tuple[np.ndarray, float, int]
+
+
+def _counted_here(likelihood: Likelihood, source: Source) -> Counts:
     moments: Any = 0.0
-    total, rows = 0.0, 0
+    total, rows = 0.0, source.first_row
     counts = isinstance(likelihood, CountLikelihood)
     for chunk in source.chunks():
         name = type(likelihood).__name__
@@ -151,13 +166,11 @@ def _counted(
         moments = moments + likelihood.moments(y, weight, chunk.exposure)
         total += float(weight.sum())
         rows += len(chunk)
-    one_class = isinstance(likelihood, ClassLikelihood) and np.sum(moments > 0) < 2
-    if one_class and not some:
-        raise ValueError(
-            "every row has the same class; there is nothing to tell apart: "
-            "give rows of at least two classes"
-        )
-    return np.asarray(moments), total, rows
+    return np.asarray(moments), total, rows - source.first_row
+
+
+def _counts_added(one: Counts, other: Counts) -> Counts:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
 def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:

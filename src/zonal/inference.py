@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from zonal.basis import feature_scales
+from zonal.basis import Basis, feature_scales
 from zonal.blas import suited_blas, triangular_product
 from zonal.frame import Frame, whiten
 from zonal.likelihoods import Likelihood
@@ -378,7 +378,13 @@ def _first_sums(
     frame: Frame, source: Source, likelihood: Likelihood, offsets: np.ndarray
 ) -> tuple[Statistics, ...]:
     """Sums of the sites that the likelihood suggests, or none."""
+    first = functools.partial(_first_sums_here, frame, likelihood, offsets)
+    return source.reduced(first, _added)
 
+
+def _first_sums_here(
+    frame: Frame, likelihood: Likelihood, offsets: np.ndarray, source: Source
+) -> tuple[Statistics, ...]:
     def visit(chunk: Chunk) -> list[Statistics] | None:
         y = np.asarray(chunk.y, np.float64)
         sites = likelihood.starting_sites(y, chunk.exposure)
@@ -546,15 +552,9 @@ def _full_pass(
         for posterior, factor in zip(posteriors, factors, strict=True)
     ]
     visit = functools.partial(_visit, frame, predict, likelihood, offsets)
-    sums = [RunningSum(process.basis) for process in processes]
-    expected, kept = 0.0, []
-    for value, parts, sites in chunk_results(visit, source):
-        expected += value
-        for total, part in zip(sums, parts, strict=True):
-            total.add(part)
-        if keep_sites:
-            kept.append(sites)
-    proposed = _added(tuple(total.result() for total in sums), given)
+    passed = functools.partial(_passed, frame.basis, visit, keep_sites)
+    expected, sums, sites = source.reduced(passed, _passes_added)
+    proposed = _added(sums, given)
     for posterior, factor, other in zip(posteriors, factors, given or (), strict=False):
         expected += _expected_of_sites(posterior, other, factor)
     shrinking = sum(factor - 1 - np.log(factor) for factor in factors)
@@ -570,8 +570,37 @@ def _full_pass(
         (),
         False,
         max(posterior.lift for posterior in posteriors),
-        _stacked(kept) if keep_sites else None,
+        sites,
     )
+
+
+Passed = tuple[float, tuple[Statistics, ...], Sites | None]
+
+
+def _passed(
+    basis: Basis,
+    visit: Callable[[Chunk], tuple[float, list[Statistics], Sites]],
+    keep_sites: bool,
+    source: Source,
+) -> Passed:
+    """The rows' share in the bound, the sums of their next sites, and these."""
+    expected, kept, sums = 0.0, [], None
+    for value, parts, sites in chunk_results(visit, source):
+        sums = [RunningSum(basis) for _ in parts] if sums is None else sums
+        expected += value
+        for total, part in zip(sums, parts, strict=True):
+            total.add(part)
+        if keep_sites:
+            kept.append(sites)
+    totals = tuple(total.result() for total in sums or ())
+    return expected, totals, _stacked(kept) if keep_sites else None
+
+
+def _passes_added(one: Passed, other: Passed) -> Passed:
+    sites = None
+    if one[2] is not None and other[2] is not None:
+        sites = _stacked([one[2], other[2]])
+    return one[0] + other[0], _added(one[1], other[1]), sites
 
 
 def _added(

@@ -10,6 +10,8 @@ as many cores: a table smaller than a chunk a core is shared out evenly).
 """
 
 import collections
+import contextlib
+import contextvars
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +20,7 @@ from typing import TypeVar
 from zonal.blas import single_threaded_blas
 from zonal.sources import CHUNK_ROWS, Source
 
-__all__ = ["chunk_results"]
+__all__ = ["chunk_results", "sharing_cores"]
 
 Result = TypeVar("Result")
 
@@ -26,8 +28,26 @@ Result = TypeVar("Result")
 _FEW_ROWS = 512
 
 
+_share: contextvars.ContextVar[int | None] = contextvars.ContextVar(
+    "share", default=None
+)
+
+
+@contextlib.contextmanager
+def sharing_cores(count: int) -> Iterator[None]:
+    """A context in which passes take no more than so many cores."""
+    token = _share.set(count)
+    try:
+        yield
+    finally:
+        _share.reset(token)
+
+
 def core_count() -> int:
-    """Cores that this process may use."""
+    """Cores that a pass may use."""
+    share = _share.get()
+    if share is not None:
+        return share
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

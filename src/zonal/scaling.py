@@ -5,14 +5,15 @@ float64 before anything is rounded to float32, and undone on every prediction.
 """
 
 import dataclasses
+import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from zonal.sources import CHUNK_ROWS, Chunk, Source
+from zonal.sources import CHUNK_ROWS, Chunk, Result, Source
 from zonal.statistics import row_weights
 
 __all__ = ["ConstantWarning", "ScaledSource", "Scaling"]
@@ -219,8 +220,22 @@ class ScaledSource(Source):
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
         return map(self._scaling.chunk, self._source.chunks(size))
 
+    @property
+    def first_row(self) -> int:
+        return self._source.first_row
+
     def sample(self, count: int, seed: int = 0) -> Chunk:
         return self._scaling.chunk(self._source.sample(count, seed))
+
+    def reduced(self, function, combine):
+        scaled = functools.partial(_of_scaled, function, self._scaling)
+        return self._source.reduced(scaled, combine)
+
+
+def _of_scaled(
+    function: Callable[[Source], Result], scaling: Scaling, source: Source
+) -> Result:
+    return function(ScaledSource(source, scaling))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -234,6 +249,10 @@ class _Moments:
 
     @classmethod
     def of(cls, scaling: Scaling, source: Source) -> "_Moments":
+        return source.reduced(functools.partial(cls._here, scaling), cls.merged)
+
+    @classmethod
+    def _here(cls, scaling: Scaling, source: Source) -> "_Moments":
         size = source.n_inputs + 1
         total = cls(0.0, np.zeros(size), np.zeros((size, size)))
         for chunk in source.chunks():

@@ -172,12 +172,24 @@ def collect(frame: Frame, source: Source) -> Statistics:
 
 def collect_all(frame: Frame, sources: Sequence[Source]) -> tuple[Statistics, ...]:
     """One pass over the same inputs with several targets, a source each."""
+    if len(sources) == 1:
+        return sources[0].reduced(functools.partial(_collected, frame), _added)
+    return _collected(frame, *sources)
+
+
+def _collected(frame: Frame, *sources: Source) -> tuple[Statistics, ...]:
     totals = [RunningSum(frame.basis) for _ in sources]
     visit = functools.partial(chunk_statistics, frame)
     for parts in chunk_results(visit, *sources):
         for total, part in zip(totals, parts, strict=True):
             total.add(part)
     return tuple(total.result() for total in totals)
+
+
+def _added(
+    one: tuple[Statistics, ...], other: tuple[Statistics, ...]
+) -> tuple[Statistics, ...]:
+    return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 class RunningSum:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.utils.validation import check_is_fitted
 
 from zonal.checkpoints import Step
-from zonal.columns import Columns
+from zonal.columns import Columns, Look
 from zonal.estimators.settings import recipe_of, sphere_of
 from zonal.estimators.tables import TargetTable, blocks_of, target_table
 from zonal.frames import two_dimensional
@@ -59,12 +59,20 @@ class TableMixin:
     #: Parameters are checked where they are used, with errors of our own.
     _parameter_constraints: ClassVar[dict] = {}
 
-    def _learned_columns(self, tables: Iterable[Any]) -> Columns:
-        """What the columns of a table hold, from its parts."""
+    @property
+    def _look(self) -> Look:
+        """How to look at a table, before any of it is seen."""
         place = None
         if self.geometry is not None and not isinstance(self.geometry, str):
             place = tuple(self.geometry)
-        return Columns.learn_all(tables, self.categories, self.missing, place)
+        return Look(self.categories, self.missing, place)
+
+    def _learned_columns(self, tables: Iterable[Any]) -> Columns:
+        """What the columns of a table hold, from its parts."""
+        look = self._look
+        for table in tables:
+            look = look.merged(look.at(table))
+        return look.columns()
 
     def _take_columns(self, columns: Columns) -> None:
         """Set what scikit-learn wants to be known of the columns fitted to."""

@@ -1,0 +1,465 @@
+"""Estimators for Dask: the same models, from rows on many machines.
+
+Statistics and inference are sums over rows. Here every partition of a dask array or
+dataframe is one task: its worker turns the rows into features and sums, and sums are
+added two at a time, so a pass sends the model to each worker once and M² numbers (for
+each function) from each partition to another. Learning itself runs on a sample of the
+rows, where the client is.
+
+    from zonal.dask import DaskSphericalGPRegressor
+    model = DaskSphericalGPRegressor().fit(frame[columns], frame["delay"])
+    model.predict(frame[columns])      # lazy, as a dask array
+    model.to_local().save("model.zonal")
+"""
+
+# Dask says little of its types.
+# pyright: reportPrivateImportUsage=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zonal.columns import Columns, Look
+from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
+from zonal.estimators.base import SphericalGP
+from zonal.passes import sharing_cores
+from zonal.sources import CHUNK_ROWS, Chunk, Result, Source, by_output, source_of
+from zonal.streams import naming
+
+try:
+    import dask
+    import dask.array as da
+    import distributed
+except ImportError as error:
+    raise ImportError('clusters need Dask: pip install "zonal[dask]"') from error
+
+__all__ = ["DaskSphericalGPClassifier", "DaskSphericalGPRegressor"]
+
+
+class LostClusterError(RuntimeError):
+    """The cluster that rows were on is gone."""
+
+
+class DaskSource(Source):
+    """Rows in partitions on a cluster, each of which a worker turns into numbers.
+
+    Parameters
+    ----------
+    client
+        The cluster.
+    parts
+        Futures of the partitions' rows, in order.
+    counts
+        How many rows each has.
+    n_inputs
+        Columns of the inputs.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        parts: Sequence[Any],
+        counts: Sequence[int],
+        n_inputs: int,
+    ):
+        self._client, self._parts = client, list(parts)
+        self._counts, self._n_inputs = list(counts), n_inputs
+
+    @property
+    def n_inputs(self) -> int:
+        return self._n_inputs
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self._counts)
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        for part, count in zip(self._parts, self._counts, strict=True):
+            if count:
+                rows = _gathered(self._client, part)
+                yield from source_of(rows).chunks(size)
+
+    def reduced(
+        self, function: Callable[[Source], Result], combine: Callable[..., Result]
+    ) -> Result:
+        client = self._client
+        told = _told(client, function)
+        starts = np.cumsum([0, *self._counts])
+        results = [
+            client.submit(_of_part, told, part, int(start), pure=False)
+            for part, start, count in zip(
+                self._parts, starts[:-1], self._counts, strict=True
+            )
+            if count
+        ]
+        if not results:
+            raise ValueError("the table has no rows; give it at least one")
+        while len(results) > 1:
+            pairs = [results[k : k + 2] for k in range(0, len(results), 2)]
+            results = [
+                client.submit(combine, *pair, pure=False) if len(pair) == 2 else pair[0]
+                for pair in pairs
+            ]
+        return _gathered(client, results[0])
+
+
+class _Part(Source):
+    """The rows of one partition, where they are."""
+
+    def __init__(self, rows: Chunk, first_row: int):
+        self._rows, self._first_row = source_of(rows), first_row
+
+    @property
+    def n_inputs(self) -> int:
+        return self._rows.n_inputs
+
+    @property
+    def n_rows(self) -> int:
+        return self._rows.n_rows
+
+    @property
+    def first_row(self) -> int:
+        return self._first_row
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        return self._rows.chunks(size)
+
+
+def _of_part(function: Callable[[Source], Result], rows: Chunk, start: int) -> Result:
+    """What a worker does with a partition.
+
+    On one core: a worker runs as many tasks side by side as it has threads.
+    """
+    with sharing_cores(1):
+        return function(_Part(rows, start))
+
+
+def _told(client: Any, value: Any) -> Any:
+    """A value that every worker has been sent, once."""
+    with _watched(client):
+        return client.scatter(value, broadcast=True, hash=False)
+
+
+def _gathered(client: Any, future: Any) -> Any:
+    with _watched(client):
+        return client.gather(future)
+
+
+@contextlib.contextmanager
+def _watched(client: Any) -> Iterator[None]:
+    """Errors of a cluster that is gone, in words that tell what to do."""
+    try:
+        yield
+    except Exception as error:
+        killed = isinstance(error, distributed.scheduler.KilledWorker)
+        if client.status == "running" and not killed:
+            raise
+        raise LostClusterError(
+            "the cluster was lost, or a partition killed every worker that took it "
+            f"({type(error).__name__}: {error}); the estimator is as it was before: "
+            "connect a new client and fit again, with more memory for each worker if "
+            "they were killed"
+        ) from error
+
+
+class _OneThreadEach(distributed.WorkerPlugin):
+    """XLA keeps to the thread that calls it, on workers that have not started it."""
+
+    name = "zonal-one-thread-each"
+
+    def setup(self, worker: Any) -> None:
+        if "jax" not in sys.modules:
+            flags = os.environ.get("XLA_FLAGS", "")
+            os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
+
+
+class _Piece(NamedTuple):
+    """A partition of a table: inputs, targets, weights, and its number."""
+
+    number: int
+    inputs: Any
+    targets: Any
+    weights: Any
+
+
+def _looked(
+    look: Look, some: Callable[[Any], np.ndarray], piece: _Piece
+) -> tuple[Look, np.ndarray] | None:
+    """What a partition shows of columns and targets; nothing if it is empty."""
+    if len(piece.inputs) == 0:
+        return None
+    with naming(f"partition {piece.number}"):
+        return look.at(piece.inputs), some(np.asarray(piece.targets))
+
+
+def _as_rows(
+    local: SphericalGP, columns: Columns, known: dict[str, Any], piece: _Piece
+) -> list[Chunk] | None:
+    """A partition as numbers, once for each target; nothing if it is empty."""
+    if len(piece.inputs) == 0:
+        return None
+    targets = np.asarray(piece.targets)
+    weights = None if piece.weights is None else np.asarray(piece.weights)
+    with naming(f"partition {piece.number}"):
+        return by_output(local._rows(columns, known, piece.inputs, targets, weights))
+
+
+def _applied(function: Callable[[Any], Result], value: Any) -> Result:
+    return function(value)
+
+
+def _rows_in(rows: list[Chunk] | None) -> int:
+    return 0 if rows is None else len(rows[0])
+
+
+def _output(rows: list[Chunk] | None, number: int) -> Chunk | None:
+    return None if rows is None else rows[number]
+
+
+def _is_dask(table: Any) -> bool:
+    return dask.is_dask_collection(table)
+
+
+def _pieces(X, y, sample_weight, target, weight) -> list[Any]:
+    """Partitions of a table and what belongs to them, not yet computed."""
+    if target is not None:
+        if y is not None:
+            raise ValueError("give y, or target= for a column of the table, not both")
+        others = [target] if isinstance(target, str) else list(target)
+        y = X[target]
+        if weight is not None:
+            sample_weight = X[weight]
+            others = [*others, weight]
+        X = X.drop(columns=others)
+    if y is None:
+        raise ValueError("there is no target: pass y, or target= for a column of X")
+    inputs = _delayed(X)
+    beside = [
+        [None] * len(inputs) if one is None else _delayed(_along(one, X))
+        for one in (y, sample_weight)
+    ]
+    for name, parts in zip(("y", "sample_weight"), beside, strict=True):
+        if len(parts) != len(inputs):
+            raise ValueError(
+                f"X has {len(inputs)} partitions and {name} has {len(parts)}; "
+                "repartition one like the other"
+            )
+    piece = dask.delayed(_Piece, pure=True)
+    return [
+        piece(number, *parts)
+        for number, parts in enumerate(zip(inputs, *beside, strict=True))
+    ]
+
+
+def _along(values: Any, X: Any) -> Any:
+    """Targets or weights, in the partitions of the rows where that can be arranged."""
+    if isinstance(values, da.Array) and isinstance(X, da.Array):
+        rows = X.chunks[0]
+        if values.chunks[0] != rows and not np.isnan(rows).any():
+            return values.rechunk({0: rows})
+    if not _is_dask(values):
+        raise TypeError(
+            f"X is a dask collection and y or its weights are a "
+            f"{type(values).__name__}; give dask collections for all of them"
+        )
+    return values
+
+
+def _delayed(table: Any) -> list[Any]:
+    """The partitions of a collection, with all columns in each."""
+    if isinstance(table, da.Array):
+        if table.ndim == 2 and table.numblocks[1] > 1:
+            table = table.rechunk({1: -1})
+        return table.to_delayed().ravel().tolist()
+    return list(table.to_delayed())
+
+
+def _sizes(table: Any) -> list[Any]:
+    if isinstance(table, da.Array):
+        return list(table.chunks[0])
+    return [np.nan] * table.npartitions
+
+
+class _OnCluster(SphericalGP):
+    """What both estimators share: partitions in, lazy collections out."""
+
+    client: Any
+    _kind: type[SphericalGP]
+
+    @property
+    def client_(self) -> Any:
+        """The client in use: the one that was given, or the current one."""
+        return distributed.default_client() if self.client is None else self.client
+
+    def _fit(self, X, y, sample_weight, *of_targets, target=None, weight=None):
+        pieces = self._computed(X, y, sample_weight, target, weight)
+        client, local = self.client_, self._unfitted()
+        look = functools.partial(_looked, local._look, local._some_targets)
+        seen = _gathered(client, [self._task(look, piece) for piece in pieces])
+        seen = [one for one in seen if one is not None]
+        if not seen:
+            raise ValueError("the table has no rows; give it at least one")
+        columns = functools.reduce(Look.merged, [one for one, _ in seen]).columns()
+        some = np.concatenate([some for _, some in seen])
+        known = self._learned_of_targets(some, *of_targets)
+        sources = self._encoded(pieces, columns, known)
+        recipe = self._recipe(columns)
+        start = self.process_ if self._may_start_warm(columns, recipe) else None
+        models = self._taught(sources, known, recipe, start)
+        self._accept(columns, models, known)
+        return self
+
+    def _sources(self, X, y, sample_weight, target=None, weight=None):
+        pieces = self._computed(X, y, sample_weight, target, weight)
+        return self._encoded(pieces, self.columns_, self._known)
+
+    def _computed(self, X, y, sample_weight, target, weight) -> list[Any]:
+        """Partitions on their way to the workers."""
+        if not _is_dask(X):
+            raise TypeError(
+                f"X is a {type(X).__name__}; give a dask array or dataframe, or take "
+                f"{self._kind.__name__} for tables on one machine"
+            )
+        self.client_.register_plugin(_OneThreadEach())
+        return self.client_.compute(_pieces(X, y, sample_weight, target, weight))
+
+    def _encoded(
+        self, pieces: list[Any], columns: Columns, known: dict[str, Any]
+    ) -> list[Source]:
+        """The rows as numbers, where they are, once for each target."""
+        client = self.client_
+        encode = functools.partial(_as_rows, self._unfitted(), columns, known)
+        told = _told(client, encode)
+        rows = [client.submit(_applied, told, one, pure=False) for one in pieces]
+        counts = _gathered(client, [self._task(_rows_in, one) for one in rows])
+        outputs = known.get("outputs_shape_") or (1,)
+        return [
+            DaskSource(
+                client,
+                [client.submit(_output, one, number, pure=False) for one in rows],
+                counts,
+                len(columns.outputs),
+            )
+            for number in range(outputs[0])
+        ]
+
+    def _task(self, function: Callable, *values: Any) -> Any:
+        return self.client_.submit(function, *values, pure=False)
+
+    def _unfitted(self) -> SphericalGP:
+        """The estimator for one machine, which can be sent to others."""
+        parameters = self.get_params(deep=False)
+        for name in ("client", "callbacks"):
+            parameters.pop(name)
+        return self._kind(**parameters)
+
+    def to_local(self) -> Any:
+        """The same fitted model as an estimator for one machine."""
+        local = self._unfitted().set_params(callbacks=self.callbacks)
+        if hasattr(self, "models_"):
+            local._accept(self.columns_, self.models_, self._known)
+        return local
+
+    def save(self, path) -> None:
+        """Write the fitted model to one file, to be read by `zonal.load`.
+
+        What is read is an estimator for one machine.
+        """
+        self.to_local().save(path)
+
+    def _lazily(
+        self, X: Any, read: Callable, columns: Sequence[int], dtype: Any = np.float64
+    ) -> Any:
+        """What is read off the local model for every row, as a lazy dask array."""
+        local = self.to_local()
+        if not _is_dask(X):
+            return read(local, X)
+        model, read = dask.delayed(local), dask.delayed(read)
+        blocks = [
+            da.from_delayed(read(model, part), (size, *columns), dtype)
+            for part, size in zip(_delayed(X), _sizes(X), strict=True)
+        ]
+        return da.concatenate(blocks, allow_unknown_chunksizes=True)
+
+
+def _with_client(kind: type[SphericalGP]) -> Callable:
+    """The initialiser of a kind of estimator, with a client beside its parameters."""
+
+    def __init__(self, n_features=512, *, client=None, **parameters):  # noqa: N807
+        kind.__init__(self, n_features, **parameters)
+        self.client = client
+
+    # scikit-learn reads the names of parameters off the signature.
+    known = inspect.signature(kind.__init__)
+    client = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
+    __init__.__signature__ = known.replace(  # pyright: ignore
+        parameters=[*known.parameters.values(), client]
+    )
+    return __init__
+
+
+class DaskSphericalGPRegressor(_OnCluster, SphericalGPRegressor):
+    """`SphericalGPRegressor` for dask arrays and dataframes.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        The cluster; by default the current client.
+    n_features, ... : as in `SphericalGPRegressor`.
+    """
+
+    _kind = SphericalGPRegressor
+    __init__ = _with_client(SphericalGPRegressor)
+
+    def predict(self, X, return_std=False):
+        """Mean of a new target at each row, and its deviation on request, lazily."""
+        outputs = tuple(self.outputs_shape_)
+        if not return_std:
+            return self._lazily(X, SphericalGPRegressor.predict, outputs)
+        both = self._lazily(X, _mean_and_deviation, (2, *outputs))
+        return both[:, 0], both[:, 1]
+
+    def predict_quantiles(self, X, alpha):
+        """Quantiles of a new target, lazily."""
+        read = functools.partial(_quantiles, alpha)
+        count = len(np.atleast_1d(alpha))
+        return self._lazily(X, read, (count, *self.outputs_shape_))
+
+
+def _mean_and_deviation(model: SphericalGPRegressor, X: Any) -> np.ndarray:
+    return np.stack(model.predict(X, return_std=True), axis=1)
+
+
+def _quantiles(alpha: Any, model: SphericalGPRegressor, X: Any) -> np.ndarray:
+    return model.predict_quantiles(X, alpha)
+
+
+class DaskSphericalGPClassifier(_OnCluster, SphericalGPClassifier):
+    """`SphericalGPClassifier` for dask arrays and dataframes.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        The cluster; by default the current client.
+    n_features, ... : as in `SphericalGPClassifier`.
+    """
+
+    _kind = SphericalGPClassifier
+    __init__ = _with_client(SphericalGPClassifier)
+
+    def predict(self, X):
+        """The most probable class of each row, lazily."""
+        dtype = self.classes_.dtype
+        return self._lazily(X, SphericalGPClassifier.predict, (), dtype)
+
+    def predict_proba(self, X):
+        """Probability of each class, lazily."""
+        read = SphericalGPClassifier.predict_proba
+        return self._lazily(X, read, (len(self.classes_),))

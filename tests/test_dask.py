@@ -1,0 +1,192 @@
+"""Partitions on a cluster give the same models as rows in memory."""
+
+import os
+import signal
+import time
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from limits import few_rows_are_many
+from sklearn.base import clone
+
+from zonal import SphericalGPClassifier, SphericalGPRegressor, load
+from zonal.dask import (
+    DaskSource,
+    DaskSphericalGPClassifier,
+    DaskSphericalGPRegressor,
+    LostClusterError,
+)
+from zonal.sources import Chunk
+
+# Dask warns of large graphs, of ports in use and of clusters that close.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ROWS = 700
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(ROWS, 3))
+Y = np.sin(2 * X[:, 0]) + 0.1 * GENERATOR.normal(size=ROWS)
+FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(
+    town=GENERATOR.choice(["Ulm", "Bonn"], ROWS),
+    times=GENERATOR.integers(0, 3, ROWS),
+)
+CLASSES = {"two": np.where(Y > 0, "up", "down"), "three": np.digitize(Y, [-0.5, 0.5])}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    few_rows_are_many(monkeypatch)
+
+
+def cluster(workers, processes=False):
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=processes,
+        dashboard_address=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster(2) as two, Client(two) as client:
+        yield client
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_arrays_in_any_partitions_on_any_workers(workers):
+    expected = SphericalGPRegressor(30).fit(X, Y)
+    mean, std = expected.predict(X, return_std=True)
+    with cluster(workers) as some, Client(some) as client:
+        for rows in (99, 350, ROWS):
+            table = da.from_array(X, chunks=(rows, 2))
+            target = da.from_array(Y, chunks=128)
+            model = DaskSphericalGPRegressor(30, client=client).fit(table, target)
+            found, deviation = model.predict(table, return_std=True)
+            assert isinstance(found, da.Array)
+            np.testing.assert_allclose(found.compute(), mean, atol=1e-6)
+            np.testing.assert_allclose(deviation.compute(), std, atol=1e-6)
+            ends = model.predict_interval(table, 0.8).compute()
+            np.testing.assert_allclose(
+                ends, expected.predict_interval(X, 0.8), atol=1e-6
+            )
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_classes_in_frames(client, kind):
+    table = FRAME.assign(kind=CLASSES[kind])
+    expected = SphericalGPClassifier(30).fit(table, target="kind", weight="times")
+    parts = dd.from_pandas(table, npartitions=5)
+    model = DaskSphericalGPClassifier(30).fit(parts, target="kind", weight="times")
+    assert model.client_ is client
+    inputs = ["a", "b", "c", "town"]
+    chance = model.predict_proba(parts[inputs]).compute()
+    np.testing.assert_allclose(chance, expected.predict_proba(table[inputs]), atol=1e-6)
+    assert np.array_equal(
+        model.predict(parts[inputs]).compute(), expected.predict(table[inputs])
+    )
+
+
+def test_several_targets_and_empty_partitions(client):
+    both = np.column_stack([Y, -Y])
+    table = da.concatenate(
+        [da.from_array(X[:200], chunks=100), da.zeros((0, 3)), da.from_array(X[200:])]
+    )
+    target = da.from_array(both).rechunk({0: table.chunks[0], 1: 2})
+    model = DaskSphericalGPRegressor(30).fit(table, target)
+    expected = SphericalGPRegressor(30).fit(X, both)
+    found = model.to_local().predict(X)
+    np.testing.assert_allclose(found, expected.predict(X), atol=1e-6)
+
+
+def test_life_after_the_fit(client, tmp_path):
+    table, target = da.from_array(X, chunks=(200, 3)), da.from_array(Y, chunks=200)
+    model = DaskSphericalGPRegressor(30).fit(table, target)
+    before = model.predict(X[:9])
+    assert isinstance(before, np.ndarray)
+    model.partial_fit(table[:200], target[:200])
+    assert not np.allclose(model.predict(X[:9]), before, atol=1e-5)
+    model.forget(table[:200], target[:200])
+    np.testing.assert_allclose(model.predict(X[:9]), before, atol=1e-8)
+    model.save(tmp_path / "model.zonal")
+    again = load(tmp_path / "model.zonal")
+    assert type(again) is SphericalGPRegressor
+    assert np.array_equal(again.predict(X[:9]), model.predict(X[:9]))
+    assert clone(model).get_params()["n_features"] == 30
+    assert type(clone(model).to_local()) is SphericalGPRegressor
+
+
+def test_what_is_refused(client):
+    table, target = da.from_array(X, chunks=(100, 3)), da.from_array(Y, chunks=100)
+    model = DaskSphericalGPRegressor(30)
+    with pytest.raises(TypeError, match="take SphericalGPRegressor"):
+        model.fit(X, Y)
+    with pytest.raises(TypeError, match="dask collections for all"):
+        model.fit(table, Y)
+    with pytest.raises(ValueError, match="no target"):
+        model.fit(table)
+    with pytest.raises(ValueError, match="not both"):
+        model.fit(dd.from_pandas(FRAME, npartitions=2), target, target="a")
+    poisoned = X.copy()
+    poisoned[317, 1] = np.nan
+    with pytest.raises(ValueError, match=r"partition 3: column 1 .*rows 17"):
+        model.fit(da.from_array(poisoned, chunks=(100, 3)), target)
+    assert not hasattr(model, "models_")
+    wide = dd.from_pandas(FRAME, npartitions=3)
+    with pytest.raises(ValueError, match="repartition"):
+        model.fit(wide[["a"]], dd.from_pandas(FRAME.b, npartitions=2))
+
+
+def counted(folder, source):
+    """Rows, and the sum of their targets; the first look at row 300 is deadly."""
+    rows, total = 0, 0.0
+    for chunk in source.chunks(50):
+        for value in chunk.y:
+            if value == 300.0:
+                try:
+                    (folder / "seen").touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                os.kill(os.getpid(), signal.SIGKILL)
+        rows += len(chunk)
+        total += float(chunk.y.sum())
+    return rows, total
+
+
+def added(one, other):
+    return one[0] + other[0], one[1] + other[1]
+
+
+def test_a_worker_that_dies_in_a_pass_loses_no_row(tmp_path):
+    import functools
+
+    y = np.arange(ROWS, dtype=float)
+    with cluster(2, processes=True) as two, Client(two) as client:
+        parts = [
+            client.submit(Chunk, X[k : k + 100], y[k : k + 100])
+            for k in range(0, ROWS, 100)
+        ]
+        source = DaskSource(client, parts, [100] * 7, 3)
+        found = source.reduced(functools.partial(counted, tmp_path), added)
+        assert (tmp_path / "seen").exists()
+        assert found == (ROWS, y.sum())
+
+
+def test_a_cluster_that_is_gone_is_said():
+    table, target = da.from_array(X, chunks=(100, 3)), da.from_array(Y, chunks=100)
+    model = DaskSphericalGPRegressor(30)
+    with cluster(1) as one, Client(one, timeout="5s") as client:
+        gone = []
+
+        def close(step):
+            if not gone:
+                gone.append(time.time())
+                one.close()
+
+        model.set_params(client=client, callbacks=[close])
+        with pytest.raises(LostClusterError, match="fit again"):
+            model.fit(table, target)
+    assert not hasattr(model, "models_")
