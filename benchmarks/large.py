@@ -1,0 +1,253 @@
+"""Past memory and past one machine: Parquet streams and Dask, with what they cost.
+
+    python benchmarks/large.py memory [--rows 2000000 20000000] [--features 128]
+    python benchmarks/large.py overlap [--rows 2000000]
+    python benchmarks/large.py predict [--rows 10000000]
+    python benchmarks/large.py workers [--rows 400000]
+    python benchmarks/large.py partitions
+
+Rows are generated from a seed: eight columns and a target, float32.
+``memory``: peak memory of fits from a Parquet file, each in a process of its own.
+``overlap``: the same fit from a file and from memory, in one process, by turns.
+``predict``: peak memory of the means of a file of rows, which are 8 bytes each.
+``workers``: one statistics pass on one and on two single-threaded Dask workers.
+``partitions``: the same pass over 1,000 partitions of 10,000 rows on one worker, against
+the pass over as many rows in one array, on one core.
+"""
+
+# pyright: reportArgumentType=false
+
+import argparse
+import datetime
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+GROUP = 500_000
+
+
+def rows_of(group: int, count: int) -> np.ndarray:
+    """Some rows of the table: eight columns and a target."""
+    generator = np.random.default_rng(group)
+    x = generator.normal(size=(count, 8)).astype(np.float32)
+    y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.5 * np.cos(x[:, 3])
+    y += 0.2 * generator.normal(size=count)
+    return np.column_stack([x, y]).astype(np.float32)
+
+
+def table(rows: int) -> np.ndarray:
+    parts = [
+        rows_of(group, min(GROUP, rows - start))
+        for group, start in enumerate(range(0, rows, GROUP))
+    ]
+    return np.concatenate(parts)
+
+
+NAMES = [*(f"x{column}" for column in range(8)), "y"]
+
+
+def written(folder: str, rows: int) -> Path:
+    """The table as a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(folder) / f"rows-{rows}.parquet"
+    schema = pa.schema([(name, pa.float32()) for name in NAMES])
+    with pq.ParquetWriter(path, schema) as writer:
+        for group, start in enumerate(range(0, rows, GROUP)):
+            part = rows_of(group, min(GROUP, rows - start))
+            columns = [pa.array(part[:, k]) for k in range(len(NAMES))]
+            batch = pa.Table.from_arrays(columns, NAMES)
+            writer.write_table(batch, row_group_size=100_000)
+    return path
+
+
+def apart(*arguments: str) -> list[str]:
+    """What this script prints when it is run by itself, in a fresh process."""
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def fit_alone(path: str, features: int, **_) -> None:
+    from zonal import SphericalGPRegressor
+
+    begin = time.perf_counter()
+    SphericalGPRegressor(features).fit(path, target="y")
+    print(time.perf_counter() - begin, peak())
+
+
+def predict_alone(path: str, features: int, **_) -> None:
+    import pyarrow as pa
+
+    from zonal import SphericalGPRegressor
+
+    few = table(100_000)
+    columns = {name: few[:, k] for k, name in enumerate(NAMES)}
+    model = SphericalGPRegressor(features, max_time=30).fit(
+        pa.table(columns), target="y"
+    )
+    before, begin = peak(), time.perf_counter()
+    mean = model.predict(path)
+    print(len(mean) / (time.perf_counter() - begin), before, peak())
+
+
+def memory(rows: list[int], features: int, **_) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for count in rows:
+            path = written(folder, count)
+            size = path.stat().st_size / 2**20
+            found = apart("fit_alone", "--path", str(path), "--features", str(features))
+            seconds, most = map(float, found)
+            print(
+                f"  {count:12,} rows ({size:.0f} MB): {seconds:.0f} s, "
+                f"peak {most:.0f} MB",
+                flush=True,
+            )
+
+
+def overlap(rows: list[int], features: int, **_) -> None:
+    from zonal import SphericalGPRegressor
+
+    count = rows[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(folder, count)
+        whole = table(count)
+        ways = {
+            "memory": lambda model: model.fit(whole[:, :8], whole[:, 8]),
+            "Parquet": lambda model: model.fit(path, target="y"),
+        }
+        best = dict.fromkeys(ways, np.inf)
+        guesses = {}
+        for _ in range(2):
+            for name, way in ways.items():
+                model = SphericalGPRegressor(features)
+                begin = time.perf_counter()
+                way(model)
+                best[name] = min(best[name], time.perf_counter() - begin)
+                guesses[name] = model.models_[0].predict(whole[:1000, :8]).mean
+    seconds = ", ".join(f"{name} {one:.1f} s" for name, one in best.items())
+    apart_by = np.abs(guesses["memory"] - guesses["Parquet"]).max()
+    print(f"  {count:,} rows: {seconds}, ratio {best['Parquet'] / best['memory']:.3f}")
+    print(f"  predictions apart by at most {apart_by:.1e}")
+
+
+def predict(rows: list[int], features: int, **_) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for count in rows:
+            path = written(folder, count)
+            found = apart(
+                "predict_alone", "--path", str(path), "--features", str(features)
+            )
+            rate, before, after = map(float, found)
+            print(
+                f"  {count:12,} rows: {rate:,.0f} rows/s, peak {before:.0f} MB before "
+                f"and {after:.0f} MB after",
+                flush=True,
+            )
+
+
+def passes(rows: int, parts: int, workers: int, features: int) -> tuple[float, float]:
+    """Seconds of a pass on so many workers, and of the same here on one core."""
+    from distributed import Client, LocalCluster
+
+    from zonal import ARD, ArraySource, Basis, ContinuousDepth, whiten
+    from zonal.dask import DaskSource
+    from zonal.passes import sharing_cores
+    from zonal.sources import Chunk
+    from zonal.statistics import collect
+
+    whole = table(rows)
+    x, y = whole[:, :8], whole[:, 8]
+    frame = whiten(Basis.build(ARD.isotropic(8), ContinuousDepth(), features, rows=x))
+    size = rows // parts
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            memory_limit=0,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.run(_quietly)
+        futures = client.scatter(
+            [Chunk(x[k : k + size], y[k : k + size]) for k in range(0, rows, size)]
+        )
+        source = DaskSource(client, futures, [size] * parts, 8)
+        collect(frame, source)  # compiles everywhere
+        begin = time.perf_counter()
+        collect(frame, source)
+        there = time.perf_counter() - begin
+    with sharing_cores(1):
+        collect(frame, ArraySource(x[:8192], y[:8192]))
+        begin = time.perf_counter()
+        collect(frame, ArraySource(x, y))
+        here = time.perf_counter() - begin
+    return there, here
+
+
+def _quietly() -> None:
+    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+
+
+def workers(rows: list[int], features: int, **_) -> None:
+    one, _ = passes(rows[0], 40, 1, features)
+    two, _ = passes(rows[0], 40, 2, features)
+    print(f"  one worker {one:.2f} s, two {two:.2f} s: {one / two:.2f} times as fast")
+
+
+def partitions(features: int, **_) -> None:
+    there, here = passes(10_000_000, 1000, 1, features)
+    print(
+        f"  1,000 partitions of 10,000 rows: {there:.1f} s on one worker, {here:.1f} s "
+        f"on one core here: {there / here - 1:+.1%}"
+    )
+
+
+PARTS = {
+    part.__name__: part
+    for part in (
+        memory,
+        overlap,
+        predict,
+        workers,
+        partitions,
+        fit_alone,
+        predict_alone,
+    )
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=[*PARTS])
+    parser.add_argument("--rows", type=int, nargs="+", default=[2_000_000])
+    parser.add_argument("--features", type=int, default=128)
+    parser.add_argument("--path")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if not options.what.endswith("alone"):
+        print(f"{options.what}: {os.cpu_count()} cores, {datetime.date.today()}")
+    choices = vars(options)
+    PARTS[choices.pop("what")](**choices)
+
+
+if __name__ == "__main__":
+    main()
