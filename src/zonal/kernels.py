@@ -406,16 +406,27 @@ def equivalent_depth(kernel: Kernel, dimension: int, max_depth: int = 256) -> in
         raise ValueError(f"depth shows in levels 2 and up; the kernel ends at {last}")
     target = _root_energies(kernel, dimension, last)
 
+    @functools.cache
     def distance(depth: int) -> float:
-        return float(
-            np.sum((_root_energies(NTK(depth), dimension, last) - target) ** 2)
-        )
+        apart = _network_energies(depth, dimension, last) - target
+        return float(apart @ apart)
 
-    coarse = sorted({round(1.25**k) for k in range(64) if 1.25**k < max_depth})
-    coarse.append(max_depth)
-    best = min(range(len(coarse)), key=lambda index: distance(coarse[index]))
-    low, high = coarse[max(best - 1, 0)], coarse[min(best + 1, len(coarse) - 1)]
+    depths = [2**k for k in range(64) if 2**k < max_depth] + [max_depth]
+    best = min(range(len(depths)), key=lambda place: distance(depths[place]))
+    low, high = depths[max(best - 1, 0)], depths[min(best + 1, len(depths) - 1)]
+    # Nearer to the best depth is nearer in spectrum, from either side.
+    while high - low > 2:
+        third = (high - low) // 3
+        if distance(low + third) <= distance(high - third):
+            high -= third
+        else:
+            low += third
     return min(range(low, high + 1), key=distance)
+
+
+@functools.lru_cache(maxsize=256)
+def _network_energies(depth: int, dimension: int, last: int) -> np.ndarray:
+    return _root_energies(NTK(depth), dimension, last)
 
 
 def _root_energies(kernel: Kernel, dimension: int, last: int) -> np.ndarray:

@@ -115,14 +115,25 @@ def _nodes(dimension: int, count: int):
 
 def _by_walk(shape: Shape, dimension: int, max_level: int):
     series = _power_series(shape)
+    laws, chance = _walk(dimension, max_level)
+    error = max(0.0, 1.0 - series.sum()) * chance + _SERIES_ERROR * laws.sum(axis=0)
+    return series @ laws, error
+
+
+@functools.lru_cache(maxsize=16)
+def _walk(dimension: int, max_level: int) -> tuple[np.ndarray, np.ndarray]:
+    """The law on the first levels after each number of steps, whatever the shape.
+
+    And the chance, at most, that a level has of being where a longer walk ends.
+    """
     level = np.arange(max(_TERMS, max_level + 2))
     up = (level + dimension - 2) / np.maximum(2 * level + dimension - 2, 1)
     up[0] = 1.0
-    before, law, weights, visits = np.zeros((4, len(level)))
+    laws = np.empty((_TERMS, max_level + 1))
+    before, law = np.zeros((2, len(level)))
     law[0] = 1.0
-    for probability in series:
-        weights += probability * law
-        visits += law
+    for step in range(_TERMS):
+        laws[step] = law[: max_level + 1]
         # The highest level is out of reach within the steps taken, so the roll is a
         # plain shift: nothing wraps around.
         before, law = law, np.roll(up * law, 1) + np.roll((1 - up) * law, -1)
@@ -131,8 +142,7 @@ def _by_walk(shape: Shape, dimension: int, max_level: int):
     # reaches l after about l + l²/(d-1) steps; ahead of it anything may come.
     behind = 4 * (level + level**2 / (dimension - 1)) < _TERMS
     chance = np.where(behind, before + law, 1.0)
-    error = max(0.0, 1.0 - series.sum()) * chance + _SERIES_ERROR * visits
-    return weights[: max_level + 1], error[: max_level + 1]
+    return laws, chance[: max_level + 1]
 
 
 _SERIES_ERROR = 20 * _ROUNDING
