@@ -11,8 +11,8 @@ Rows are generated from a seed: eight columns and a target, float32.
 ``overlap``: the same fit from a file and from memory, in one process, by turns.
 ``predict``: peak memory of the means of a file of rows, which are 8 bytes each.
 ``workers``: one statistics pass on one and on two single-threaded Dask workers.
-``partitions``: the same pass over 1,000 partitions of 10,000 rows on one worker, against
-the pass over as many rows in one array, on one core.
+``partitions``: the same pass over 1,000 partitions of 10,000 rows on one worker,
+against the pass over as many rows in one array, on one core.
 """
 
 # pyright: reportArgumentType=false

@@ -36,6 +36,7 @@ from zonal.likelihoods import (
 from zonal.model import Model, fit
 from zonal.objective import Process
 from zonal.posterior import Posterior, Prediction
+from zonal.report import write_report
 from zonal.sources import ArraySource
 from zonal.sphere import ARD, LatitudeLongitude, Projection, UnitVectors
 from zonal.streams import Stream
@@ -79,6 +80,7 @@ __all__ = [
     "fit_likelihood",
     "load",
     "whiten",
+    "write_report",
 ]
 
 __version__ = "0.1.0"

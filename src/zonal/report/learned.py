@@ -1,0 +1,149 @@
+"""What the model has learned: its spectrum, what features capture, columns, steps."""
+
+import dataclasses
+import datetime
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from zonal.kernels import NTK
+from zonal.report.rows import HeldOut
+from zonal.report.words import number
+from zonal.sphere import LatitudeLongitude
+
+__all__ = [
+    "Spectrum",
+    "captured_of",
+    "column_names",
+    "fitted_rows",
+    "relevance_of",
+    "relevances",
+    "settings_of",
+    "spectrum_of",
+]
+
+_DEPTHS = (1, 3, 10)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Shares of the levels in the prior variance, and those of networks.
+
+    ``layers`` is the depth of the network with the nearest spectrum.
+    """
+
+    shares: Float[np.ndarray, " levels"]
+    networks: dict[int, np.ndarray]
+    layers: int
+    beta: float
+
+
+def spectrum_of(model: Any) -> Spectrum:
+    """The learned spectrum beside those of networks of some depths."""
+    weights = model.level_weights_
+    dimension = model.process_.basis.sphere.dimension
+    depth = model.depth_
+    networks = {
+        layers: NTK(layers).level_weights(dimension, len(weights) - 1)
+        for layers in _DEPTHS
+    }
+    whole = max(weights.sum(), np.finfo(np.float64).tiny)
+    return Spectrum(weights / whole, networks, depth.layers, depth.beta)
+
+
+def captured_of(model: Any) -> list[tuple[str, float]]:
+    """Bands whose harmonics are not all features, and how much of each is captured.
+
+    An average over the rows that were fitted to, as in `zonal.summaries`.
+    """
+    first, basis = model.models_[0], model.process_.basis
+    statistics = getattr(first, "statistics", None)
+    if statistics is None:
+        statistics = first.inferred.statistics[0]
+    table = statistics.uncaptured
+    count = table.count.astype(np.float64)
+    whole = float(count @ table.prior)
+    if whole <= 0:
+        return []
+    lost = count @ table.parts / whole
+    return [
+        (str(basis.bands[index].name), float(1 - share))
+        for index, share in zip(basis.incomplete, lost, strict=True)
+    ]
+
+
+def fitted_rows(model: Any) -> float:
+    """Rows that the model was fitted to, counted by weight."""
+    first = model.models_[0]
+    statistics = getattr(first, "statistics", None)
+    if statistics is None:
+        statistics = first.inferred.statistics[0]
+    return float(statistics.rows)
+
+
+def column_names(model: Any) -> list[str]:
+    """What columns are called, with words for those of an array, which have none."""
+    if isinstance(model.process_.basis.sphere, LatitudeLongitude):
+        unnamed = ("latitude", "longitude")
+    else:
+        unnamed = [f"column {place}" for place in range(model.n_features_in_)]
+    pairs = zip(model.columns_.names, unnamed, strict=True)
+    return [name if isinstance(name, str) else other for name, other in pairs]
+
+
+def relevance_of(model: Any) -> np.ndarray | None:
+    """Each column's share in telling rows apart; None where rows are points."""
+    return getattr(model, "relevance_", None)
+
+
+def relevances(model: Any, most: int = 15) -> list[tuple[str, float]]:
+    """The most relevant columns; latitude and longitude are one place."""
+    shares = relevance_of(model)
+    if shares is None:
+        return []
+    columns = model.columns_.columns
+    named = column_names(model)
+    kinds = [column.kind for column in columns]
+    if "latitude" in kinds:
+        pair = (named[kinds.index("latitude")], named[kinds.index("longitude")])
+        named[kinds.index("latitude")] = ", ".join(pair)
+    order = [
+        place
+        for place in np.argsort(-shares, kind="stable")
+        if columns[place].kind != "longitude"
+    ]
+    found = [(named[place], float(shares[place])) for place in order[:most]]
+    if len(order) > most:
+        rest = float(shares[order[most:]].sum())
+        found.append((f"{len(order) - most} more", rest))
+    return found
+
+
+def settings_of(model: Any, rows: HeldOut) -> list[tuple[str, str]]:
+    """What a person needs to do the same again."""
+    from zonal import __version__
+
+    given = [
+        ("model", type(model).__name__),
+        ("date", datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")),
+        ("rows fitted to", number(fitted_rows(model), 9)),
+        ("rows held out", number(float(len(rows)), 9)),
+        ("columns", str(model.n_features_in_)),
+        ("numbers made of them", str(len(model.columns_.outputs))),
+        ("zonal", __version__),
+        ("Python", platform.python_version()),
+    ]
+    given += [(name, version(name)) for name in ("numpy", "jax", "scikit-learn")]
+    parameters = model.get_params(deep=False)
+    return given + [(f"{name} =", _said(value)) for name, value in parameters.items()]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, (list, tuple)) and any(callable(one) for one in value):
+        names = [getattr(one, "__name__", type(one).__name__) for one in value]
+        return ", ".join(names)
+    said = repr(value)
+    return said if len(said) <= 300 else said[:299] + "…"
