@@ -50,7 +50,8 @@ from zonal import (
     fit_likelihood,
     whiten,
 )
-from zonal.inference import infer, scaled_up
+from zonal.inference import infer
+from zonal.sites import scaled_up
 from zonal.sources import source_of
 from zonal.statistics import collect
 

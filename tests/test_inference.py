@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
-from zonal.inference import infer, infer_batches, marginals
+from zonal.inference import infer, infer_batches
 from zonal.likelihoods import (
     Bernoulli,
     Gaussian,
@@ -20,6 +20,7 @@ from zonal.likelihoods import (
 )
 from zonal.objective import evaluate
 from zonal.posterior import Posterior
+from zonal.sites import marginals
 from zonal.statistics import Statistics, collect
 
 

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from zonal.checkpoints import Step
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
-from zonal.inference import Inferred, infer, marginals, proposed_sums, scaled_up
+from zonal.inference import infer
 from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe, scaling_of
 from zonal.likelihoods import (
@@ -32,6 +32,7 @@ from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
 from zonal.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.site_learning import SiteLearner, refitted
+from zonal.sites import Inferred, marginals, proposed_sums, scaled_up
 from zonal.sources import ArraySource, Chunk, Source
 from zonal.statistics import Statistics, row_weights
 

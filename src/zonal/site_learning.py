@@ -15,10 +15,11 @@ import numpy as np
 from zonal.ascent import Ascent, sample_dtype
 from zonal.checkpoints import Step
 from zonal.frame import quiet_phases, whiten
-from zonal.inference import Inferred, infer, marginals
+from zonal.inference import infer
 from zonal.learning import Learner, Recipe
 from zonal.likelihoods import Likelihood
 from zonal.objective import Process
+from zonal.sites import Inferred, marginals
 from zonal.sources import Chunk, Source, source_of
 from zonal.statistics import collect_all, row_weights
 

@@ -218,7 +218,7 @@ class ArraySource(Source):
             )
         if len(x) == 0:
             raise ValueError("the table has no rows; give it at least one")
-        self._all = checked(Chunk(x, y, weight, precision, exposure))
+        self._all = checked(x, y, weight, precision, exposure)
         for name in ("weight", "precision", "exposure"):
             column = getattr(self._all, name)
             if column is not None and not np.any(column > 0):
@@ -265,14 +265,16 @@ def _floating(values: np.ndarray, name: str) -> np.ndarray:
     return values.astype(np.float64)
 
 
-def checked(rows: Chunk, first_row: int = 0) -> Chunk:
-    """The same rows, as floating-point numbers that are finite; others are refused."""
+def checked(
+    x, y, weight=None, precision=None, exposure=None, first_row: int = 0
+) -> Chunk:
+    """Rows as floating-point numbers that are finite; others are refused."""
     rows = Chunk(
-        _floating(rows.x, "x"),
-        _floating(rows.y, "y"),
-        _positive(rows.weight, "weight", len(rows), first_row),
-        _positive(rows.precision, "precision", len(rows), first_row),
-        _positive(rows.exposure, "exposure", len(rows), first_row),
+        _floating(x, "x"),
+        _floating(y, "y"),
+        _positive(weight, "weight", len(x), first_row),
+        _positive(precision, "precision", len(x), first_row),
+        _positive(exposure, "exposure", len(x), first_row),
     )
     if not (np.isfinite(rows.x).all() and np.isfinite(rows.y).all()):
         for column in range(rows.x.shape[1]):

@@ -41,7 +41,7 @@ _KINDS = {
     "Gaussian": "zonal.likelihoods",
     "GeneralisedModel": "zonal.generalised",
     "Heteroscedastic": "zonal.likelihoods",
-    "Inferred": "zonal.inference",
+    "Inferred": "zonal.sites",
     "Labels": "zonal.likelihoods",
     "LatitudeLongitude": "zonal.sphere",
     "Model": "zonal.model",

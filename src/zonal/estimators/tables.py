@@ -131,7 +131,7 @@ class TargetTable:
         weight = None
         if self.weight is not None:
             weight = np.asarray(values_of(frame, self.weight), np.float64)
-        rows = checked(Chunk(x, y, weight), first_row)
+        rows = checked(x, y, weight, first_row=first_row)
         # A row that counts for nothing is no row.
         return rows if weight is None else rows[weight > 0]
 
