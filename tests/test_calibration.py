@@ -69,9 +69,12 @@ def test_no_residuals_change_nothing_and_weight_is_repetition():
 
 
 def test_residuals_beyond_all_measure_leave_something_finite():
-    found = Calibration.of(np.array([1e9, -1e6, 0.0, 1.0]))
-    assert np.isfinite(found.spread)
-    assert np.isfinite(found.quantiles(np.array([1e-9, 1 - 1e-9]))).all()
+    for far in (700.0, 1e9, 1e300, np.inf):
+        found = Calibration.of(np.array([far] * 50 + [-far] * 50))
+        assert max(found.widths) == 16
+        assert 100 < found.spread <= 256
+        assert np.isfinite(found.quantiles(np.array([1e-9, 1 - 1e-9]))).all()
+    assert Calibration.of(np.array([np.nan])).spread == pytest.approx(1, abs=0.2)
 
 
 MIXED = Calibration((0.1, 1.0, 3.0), (0.3, 0.5, 0.2))
@@ -147,6 +150,16 @@ def test_drawn_targets_have_the_calibrated_shape():
         ).pvalue
         > 0.01
     )
+
+
+def test_drawn_functions_stay_functions():
+    x, y = rows(400, heavy, 5)
+    model = SphericalGPRegressor(n_features=40).fit(x, y)
+    near = np.array([[0.5, 0.0], [0.5001, 0.0]])
+    noise = model.noise_ * np.sqrt(model.models_[0].calibration.spread)
+    draws = model.sample_y(near, 500, random_state=1)
+    # Two rows almost alike differ by their noise alone.
+    assert np.std(draws[0] - draws[1]) == pytest.approx(np.sqrt(2) * noise, rel=0.3)
 
 
 def test_a_constant_target_is_left_alone():

@@ -140,6 +140,47 @@ def test_what_is_refused(client):
         model.fit(wide[["a"]], dd.from_pandas(FRAME.b, npartitions=2))
 
 
+def test_columns_go_by_name_and_partitions_may_be_empty(client):
+    table = FRAME.assign(y=Y)[["a", "b", "y"]]
+    parts = dd.from_pandas(table, npartitions=4)
+    model = DaskSphericalGPRegressor(30).fit(parts, target="y")
+    model.refresh(parts[["b", "a"]], parts.y)
+    assert model.to_local().score(table[["a", "b"]], Y) > 0.9
+    some = parts[parts.a > 1.0][["a", "b"]]
+    few = model.predict(some).compute()
+    assert len(few) == (FRAME.a > 1.0).sum()
+    none = da.concatenate([da.zeros((0, 2)), da.from_array(X[:, :2], chunks=(500, 2))])
+    assert len(model.predict(none).compute()) == ROWS
+    with pytest.raises(ValueError, match="goes with target"):
+        model.fit(parts[["a", "b"]], parts.y, weight="b")
+    with pytest.raises(ValueError, match="'nope' is missing"):
+        model.fit(parts, target="nope")
+    with pytest.raises(TypeError, match="to_local"):
+        model.predict_dist(some)
+
+
+def test_a_partition_that_counts_for_nothing(client):
+    weights = np.ones(ROWS)
+    weights[:200] = 0
+    table, target = da.from_array(X, chunks=(200, 3)), da.from_array(Y, chunks=200)
+    model = DaskSphericalGPRegressor(30)
+    model.fit(table, target, sample_weight=da.from_array(weights, chunks=200))
+    expected = SphericalGPRegressor(30).fit(X, Y, sample_weight=weights)
+    np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-6)
+
+
+def test_a_client_is_neither_copied_nor_pickled(client):
+    import pickle
+
+    table, target = da.from_array(X, chunks=(200, 3)), da.from_array(Y, chunks=200)
+    model = DaskSphericalGPRegressor(30, client=client).fit(table, target)
+    assert clone(model).client is client
+    assert model.emptied().client is client
+    again = pickle.loads(pickle.dumps(model))
+    assert again.client is None
+    assert np.array_equal(again.predict(X), model.predict(X))
+
+
 def counted(folder, source):
     """Rows, and the sum of their targets; the first look at row 300 is deadly."""
     rows, total = 0, 0.0

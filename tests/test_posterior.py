@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from zonal import ARD, Basis, ContinuousDepth, whiten
-from zonal.objective import Process
+from zonal import ARD, Basis, ContinuousDepth, Recipe, fit, whiten
+from zonal.objective import Process, robust_cholesky
 from zonal.posterior import Posterior
 from zonal.sources import ArraySource
 from zonal.statistics import collect
@@ -110,3 +110,20 @@ def test_quantiles_and_density():
     y = prediction.mean + deviation
     expected = -0.5 - np.log(deviation) - 0.5 * np.log(2 * np.pi)
     assert np.allclose(prediction.log_density(y), expected)
+
+
+def test_weights_of_all_sizes_can_be_predicted_from():
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(60, 2))
+    weight = 10.0 ** np.random.default_rng(0).uniform(-5, 5, 60)
+    source = ArraySource(x, np.sin(x[:, 0]), weight)
+    prediction = fit(source, Recipe(n_features=100, most_steps=20)).predict(x)
+    assert np.isfinite(prediction.mean).all()
+    assert (prediction.variance_y > 0).all()
+
+
+def test_a_root_of_what_rounding_has_spoiled():
+    matrix = np.diag([0.5, 0.2, -0.05])
+    root, jitter = robust_cholesky(matrix)
+    assert jitter == 0
+    assert np.allclose(root @ root.T, np.diag([0.5, 0.2, 0.0]))

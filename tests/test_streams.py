@@ -338,3 +338,88 @@ def test_streams_without_pyarrow_say_what_to_install(monkeypatch):
     )
     with pytest.raises(ImportError, match="zonal\\[parquet\\]"):
         Stream.files("some.parquet")
+
+
+def test_zones_of_time_are_the_same_from_file_and_frame(tmp_path):
+    hours = pd.date_range("2024-01-01", periods=400, freq="h", tz="America/New_York")
+    table = pd.DataFrame({"t": hours, "y": np.sin(2 * np.pi * hours.hour / 24)})
+    table.to_parquet(tmp_path / "t.parquet")
+    model = SphericalGPRegressor(n_features=30).fit(tmp_path / "t.parquet", target="y")
+    for other in (table[["t"]], pl.from_pandas(table[["t"]])):
+        np.testing.assert_allclose(
+            model.predict(other), model.predict(tmp_path / "t.parquet"), atol=1e-9
+        )
+
+
+def test_the_numbers_of_rows_are_no_input(tmp_path):
+    table = frame()[["a", "b", "y"]].dropna()
+    table[table.a > 0].to_parquet(tmp_path / "filtered.parquet")
+    table.set_index("b").to_parquet(tmp_path / "named.parquet")
+    assert Stream.files(tmp_path / "filtered.parquet").names == ["a", "b", "y"]
+    assert Stream.files(tmp_path / "named.parquet").names == ["a", "y"]
+    halves = (table[table.a > 0], table[table.a <= 0].reset_index(drop=True))
+    assert Stream.of(iter(halves), spool=True).names == ["a", "b", "y"]
+
+
+def test_folders_with_keys_hidden_files_and_differing_columns(tmp_path):
+    table = frame()[["a", "y"]]
+    for key, part in (("u", table[:300]), ("v", table[300:])):
+        (tmp_path / f"k={key}").mkdir()
+        part.to_parquet(tmp_path / f"k={key}" / "part.parquet", index=False)
+    (tmp_path / "_temporary").mkdir()
+    table.to_parquet(tmp_path / "_temporary" / "part.parquet", index=False)
+    stream = Stream.files(tmp_path)
+    assert stream.n_rows == ROWS
+    assert sorted(stream.names) == ["a", "k", "y"]
+    other = tmp_path / "more"
+    other.mkdir()
+    whole = table[:300].assign(a=np.arange(300))
+    whole.to_parquet(other / "0.parquet", index=False)
+    table[300:].assign(c=1.5).to_parquet(other / "1.parquet", index=False)
+    stream = Stream.files(other)
+    assert sorted(stream.names) == ["a", "c", "y"]
+    read = pd.concat([one.frame.to_pandas() for one in stream.batches(["a", "c"])])
+    assert read.a.iloc[400] == table.a.iloc[400]
+    assert read.c.isna().sum() == 300
+
+
+def test_texts_of_csv_files(tmp_path):
+    (tmp_path / "gaps.csv").write_text("s,y\n" + "u,1\n,2\n" * 10)
+    with pytest.raises(ValueError, match="'s' has 10 missing"):
+        SphericalGPRegressor().fit(tmp_path / "gaps.csv", target="y")
+    (tmp_path / "latin.csv").write_bytes(("s,y\nKöln,1\nUlm,2\n" * 9).encode("latin1"))
+    with pytest.raises(TypeError, match="UTF-8"):
+        SphericalGPRegressor().fit(tmp_path / "latin.csv", target="y")
+
+
+def test_the_unreadable_file_is_the_one_named(tmp_path):
+    table = frame()[["a", "y"]]
+    table[:300].to_parquet(tmp_path / "0.parquet", index=False)
+    table[300:].assign(a="x").to_parquet(tmp_path / "1.parquet", index=False)
+    with pytest.raises(ValueError, match="do not go together"):
+        SphericalGPRegressor().fit(tmp_path, target="y")
+
+
+def test_nothing_left_to_read(tmp_path):
+    import pyarrow.compute as pc
+
+    table = frame()[["a", "y", "times"]].assign(times=0)
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    path = tmp_path / "t.parquet"
+    with pytest.raises(ValueError, match="every weight is zero"):
+        SphericalGPRegressor(n_features=20).fit(path, target="y", weight="times")
+    empty = Stream.files(path, filter=pc.field("a") > 1e9)
+    with pytest.raises(ValueError, match="no rows"):
+        SphericalGPRegressor(n_features=20).fit(empty, target="y")
+    model = SphericalGPRegressor(n_features=20).fit(table[["a"]][:50], table.y[:50])
+    with pytest.raises(ValueError, match="no rows"):
+        model.predict(empty)
+    gaps = table.assign(kind=np.where(table.a > 0, "p", None))
+    with pytest.raises(ValueError, match="is missing; remove or name"):
+        SphericalGPClassifier(n_features=20).fit(gaps, target="kind")
+
+
+def test_lists_of_files(folder):
+    paths = sorted((folder / "many").iterdir())
+    assert stream_of(paths).n_rows == ROWS
+    assert stream_of([[1.0, 2.0], [3.0, 4.0]]) is None

@@ -24,6 +24,7 @@ _PSEUDO_ROWS = 10
 _MOST_STEPS = 500
 _LEAST_GAIN = 1e-8
 _LEAST_SHARE = 1e-5
+_FARTHEST = 1e6
 # Steps of bisection, to the last digit.
 _HALVINGS = 80
 
@@ -63,10 +64,12 @@ class Calibration:
         z = np.concatenate([residuals, normal])
         counts = np.concatenate([weight, np.full(len(normal), 0.5)])
         counts /= counts.sum()
-        likelihoods = np.exp(-0.5 * (z[:, None] / _WIDTHS) ** 2) / _WIDTHS
+        # What lies beyond all widths is a matter of the widest.
+        z = np.clip(np.nan_to_num(z, nan=0.0), -_FARTHEST, _FARTHEST)
+        logs = -0.5 * (z[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
+        likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
         shares, reached = np.full(len(_WIDTHS), 1 / len(_WIDTHS)), -np.inf
         for _ in range(_MOST_STEPS):
-            # Residuals beyond all widths are as likely as can be told.
             density = np.maximum(likelihoods @ shares, np.finfo(np.float64).tiny)
             before, reached = reached, counts @ np.log(density)
             if reached - before < _LEAST_GAIN:
@@ -105,10 +108,8 @@ class Calibration:
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return (low + high) / 2
 
-    def stretched(
-        self, deviations: Float[np.ndarray, "*rows"], generator: np.random.Generator
-    ) -> Float[np.ndarray, "*rows"]:
-        """Normal deviations as they were predicted, with this shape instead."""
-        return deviations * generator.choice(
-            self.widths, size=np.shape(deviations), p=self.shares
-        )
+    def drawn_widths(
+        self, shape: tuple[int, ...], generator: np.random.Generator
+    ) -> np.ndarray:
+        """Widths at random; what normal deviations are multiplied by."""
+        return generator.choice(self.widths, size=shape, p=self.shares)

@@ -24,6 +24,8 @@ __all__ = ["Columns", "Look"]
 
 # Categories beyond the most frequent so many share a place.
 _MOST_CATEGORIES = 50
+# Different values that are counted at a time; the rare half is dropped beyond.
+_MOST_COUNTED = 100_000
 # Cycles in seconds, and how often a table must run through one to show it.
 _CYCLES = {"day": 86_400.0, "week": 7 * 86_400.0, "year": 365.2425 * 86_400.0}
 _TURNS = 2.0
@@ -336,16 +338,23 @@ class _Seen:
                 f"column {self.name!r} is a {self.kind} in some rows and a "
                 f"{other.kind} in others"
             )
+        # In place: a copy for every part of a table would take longer than the parts.
+        counts = self.counts
+        counts.update(other.counts)
+        if len(counts) > _MOST_COUNTED:
+            counts = collections.Counter(dict(counts.most_common(_MOST_COUNTED // 2)))
+        between = abs(other.first - self.last)
+        between = between if 0 < between < np.inf else np.inf
         return _Seen(
             self.name,
             kinds.pop() if kinds else None,
             self.lost or other.lost,
             self.count + other.count,
             self.total + other.total,
-            self.counts + other.counts,
+            counts,
             min(self.first, other.first),
             max(self.last, other.last),
-            min(self.step, other.step),
+            min(self.step, other.step, between),
         )
 
     def column(self, missing: str) -> Column:

@@ -229,14 +229,18 @@ def _is_dask(table: Any) -> bool:
 
 def _pieces(X, y, sample_weight, target, weight) -> list[Any]:
     """Partitions of a table and what belongs to them, not yet computed."""
+    if weight is not None and target is None:
+        raise ValueError("weight= goes with target=; with y, pass sample_weight")
     if target is not None:
         if y is not None:
             raise ValueError("give y, or target= for a column of the table, not both")
         others = [target] if isinstance(target, str) else list(target)
+        others += [] if weight is None else [weight]
+        lost = [name for name in others if name not in X.columns]
+        if lost:
+            raise ValueError(f"column {lost[0]!r} is missing; there is none to take")
         y = X[target]
-        if weight is not None:
-            sample_weight = X[weight]
-            others = [*others, weight]
+        sample_weight = None if weight is None else X[weight]
         X = X.drop(columns=others)
     if y is None:
         raise ValueError("there is no target: pass y, or target= for a column of X")
@@ -360,6 +364,22 @@ class _OnCluster(SphericalGP):
             parameters.pop(name)
         return self._kind(**parameters)
 
+    def _blocks(self, X):
+        if _is_dask(X):
+            raise TypeError(
+                "this is not done on a cluster: take to_local(), and rows that are "
+                "computed"
+            )
+        return super()._blocks(X)
+
+    def __sklearn_clone__(self) -> Any:
+        # A client is not copied.
+        return type(self)(**self.get_params(deep=False))
+
+    def __getstate__(self) -> Any:
+        # Nor can it go anywhere; the current one is taken there.
+        return {**super().__getstate__(), "client": None}
+
     def to_local(self) -> Any:
         """The same fitted model as an estimator for one machine."""
         local = self._unfitted().set_params(callbacks=self.callbacks)
@@ -381,12 +401,20 @@ class _OnCluster(SphericalGP):
         local = self.to_local()
         if not _is_dask(X):
             return read(local, X)
-        model, read = dask.delayed(local), dask.delayed(read)
+        model = dask.delayed(local)
+        call = dask.delayed(functools.partial(_read_off, read, tuple(columns), dtype))
         blocks = [
-            da.from_delayed(read(model, part), (size, *columns), dtype)
+            da.from_delayed(call(model, part), (size, *columns), dtype)
             for part, size in zip(_delayed(X), _sizes(X), strict=True)
         ]
         return da.concatenate(blocks, allow_unknown_chunksizes=True)
+
+
+def _read_off(
+    read: Callable, columns: tuple[int, ...], dtype: Any, model: SphericalGP, X: Any
+) -> np.ndarray:
+    """What a worker predicts for a partition, which may be empty."""
+    return read(model, X) if len(X) else np.empty((0, *columns), dtype)
 
 
 def _with_client(kind: type[SphericalGP]) -> Callable:

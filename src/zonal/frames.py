@@ -141,10 +141,14 @@ def _of_objects(name: Name, values: np.ndarray) -> Values:
     if are(datetime.date):
         times = np.where(lost, np.datetime64("NaT"), values)
         naive = [
-            one.replace(tzinfo=None) if isinstance(one, datetime.datetime) else one
-            for one in times
+            _in_utc(one) if isinstance(one, datetime.datetime) else one for one in times
         ]
         return _of_times(name, np.array(naive, "M8[us]"))
+    if bytes in kinds:
+        raise TypeError(
+            f"column {name!r} holds bytes, not texts; decode it, or write the file in "
+            "UTF-8"
+        )
     if are(str):
         return Values(name, "category", _without(values, lost), lost)
     if not are(int, float, str, dict, list, set, tuple) and len(kinds) == 1:
@@ -157,6 +161,13 @@ def _of_objects(name: Name, values: np.ndarray) -> Values:
         f"argument must be a string or a number, and column {name!r} of one of both "
         f"throughout; it holds {names}"
     )
+
+
+def _in_utc(time: datetime.datetime) -> datetime.datetime:
+    """A time without its zone, which frames of all kinds keep as UTC inside."""
+    if time.tzinfo is None:
+        return time
+    return time.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def _without(values: np.ndarray, lost: np.ndarray) -> np.ndarray:

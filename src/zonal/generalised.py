@@ -137,6 +137,8 @@ def _counted(
     """
     count = functools.partial(_counted_here, likelihood)
     moments, total, rows = source.reduced(count, _counts_added)
+    if total == 0:
+        raise ValueError("every weight is zero: no row is left to learn from")
     one_class = isinstance(likelihood, ClassLikelihood) and np.sum(moments > 0) < 2
     if one_class and not some:
         raise ValueError(

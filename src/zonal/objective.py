@@ -184,8 +184,13 @@ def robust_cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:
             return cholesky(matrix + jitter * identity, lower=True), jitter
         except LinAlgError:
             jitter = max(3 * jitter, 1e-12)
-            if jitter > 1:
-                raise
+            if jitter > 1e-3:
+                break
+    # Rounding has gone too far for jitter: what is below zero is taken for zero.
+    values, vectors = np.linalg.eigh(matrix)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    upper = np.asarray(np.linalg.qr(root.T, mode="r"))
+    return upper.T, 0.0
 
 
 def unexplained_of(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:

@@ -76,8 +76,9 @@ class Prediction:
         self, count: int, generator: np.random.Generator
     ) -> Float[np.ndarray, "rows samples"]:
         """New targets at random, every row for itself."""
-        normal = generator.normal(size=(len(self.mean), count))
-        standard = self.shape.stretched(normal, generator)
+        shape = len(self.mean), count
+        standard = generator.normal(size=shape)
+        standard *= self.shape.drawn_widths(shape, generator)
         return self.mean[:, None] + self._unit[:, None] * standard
 
     def log_density(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:

@@ -98,6 +98,8 @@ class Scaling:
             knots=None if tails == "keep" else _knots(source, tails, seed),
         )
         moments = _Moments.of(start, source)
+        if moments.count == 0:
+            raise ValueError("every weight is zero: no row is left to learn from")
         deviation = np.sqrt(np.diag(moments.products) / moments.count)
         constant = deviation <= _ROUNDING * np.abs(moments.mean)
         _warn_of_constants(constant)

@@ -7,7 +7,9 @@ the file and the rows.
 
 import abc
 import contextlib
+import functools
 import importlib
+import json
 import os
 import queue
 import shutil
@@ -32,6 +34,10 @@ _AHEAD = 2
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".feather": "ipc"}
 
 Item = TypeVar("Item")
+
+
+class StreamError(ValueError):
+    """A file could not be read; the message names it."""
 
 
 class Batch(NamedTuple):
@@ -94,7 +100,16 @@ class Stream(abc.ABC):
                 f"{' and others' if len(found) > 1 else ''} by their names; pass "
                 "format='parquet', 'csv' or 'ipc'"
             )
-        return _DatasetStream(dataset(found, format=format or endings.pop()), filter)
+        kind: Any = format or endings.pop()
+        if kind == "csv":
+            # An empty text is no text, as pandas and polars have it.
+            empty = _pyarrow("csv").ConvertOptions(strings_can_be_null=True)
+            kind = _pyarrow("dataset").CsvFileFormat(convert_options=empty)
+        options: dict[str, Any] = {}
+        if isinstance(paths, (str, os.PathLike)) and Path(paths).is_dir():
+            options = {"partitioning": "hive", "partition_base_dir": str(paths)}
+        build = functools.partial(dataset, found, format=kind, **options)
+        return _DatasetStream(_agreed(build), filter)
 
     @staticmethod
     def of(table: Any, spool: bool = False) -> "Stream":
@@ -126,6 +141,10 @@ def stream_of(table: Any) -> Stream | None:
         return table
     if isinstance(table, (str, os.PathLike)):
         return Stream.files(table)
+    if isinstance(table, (list, tuple)) and table:
+        if all(isinstance(one, (str, os.PathLike)) for one in table):
+            return Stream.files(table)
+        return None
     module = type(table).__module__.split(".")[0]
     if module == "pyarrow" and hasattr(table, "get_fragments"):
         return Stream.of(table)
@@ -150,8 +169,13 @@ def _found(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     for path in map(Path, every):
         if path.is_dir():
             inside = sorted(one for one in path.rglob("*") if one.is_file())
-            hidden = [one for one in inside if not one.name.startswith((".", "_"))]
-            found += map(str, hidden)
+            found += [
+                str(one)
+                for one in inside
+                if not any(
+                    part.startswith((".", "_")) for part in one.relative_to(path).parts
+                )
+            ]
         elif "*" in path.name:
             found += sorted(map(str, path.parent.glob(path.name)))
         elif path.is_file():
@@ -163,6 +187,29 @@ def _found(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     return found
 
 
+def _agreed(build: Callable[..., Any]) -> Any:
+    """A dataset with columns and types that suit all of its files."""
+    import pyarrow
+
+    try:
+        dataset = build()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise StreamError(f"the files cannot be read: {error}") from error
+    schemas = [dataset.schema]
+    for fragment in dataset.get_fragments():
+        try:
+            schemas.append(fragment.physical_schema)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise StreamError(f"{fragment.path} cannot be read: {error}") from error
+    if all(one.equals(schemas[0]) for one in schemas):
+        return dataset
+    try:
+        together = pyarrow.unify_schemas(schemas, promote_options="permissive")
+    except pyarrow.ArrowException as error:
+        raise StreamError(f"the files do not go together: {error}") from error
+    return build(schema=together)
+
+
 class _DatasetStream(Stream):
     """Files through pyarrow.dataset."""
 
@@ -172,7 +219,11 @@ class _DatasetStream(Stream):
 
     @property
     def names(self) -> list[str]:
-        return list(self._dataset.schema.names)
+        schema = self._dataset.schema
+        # What pandas wrote beside the columns are the numbers of its rows.
+        beside = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        index = [one for one in beside.get("index_columns", []) if isinstance(one, str)]
+        return [name for name in schema.names if name not in index]
 
     @property
     def n_rows(self) -> int:
@@ -181,12 +232,14 @@ class _DatasetStream(Stream):
         return self._rows
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+        from pyarrow.lib import ArrowException
+
         schema = self._dataset.schema
         for fragment in self._dataset.get_fragments(filter=self._filter):
             origin, row = getattr(fragment, "path", "") or "the table", 0
             scanner = fragment.scanner(
                 schema=schema,
-                columns=None if columns is None else list(columns),
+                columns=list(self.names if columns is None else columns),
                 filter=self._filter,
                 batch_size=_BATCH_ROWS,
                 batch_readahead=_AHEAD,
@@ -196,8 +249,8 @@ class _DatasetStream(Stream):
                     if len(batch):
                         yield Batch(_table_of(batch), origin, row)
                         row += len(batch)
-            except OSError as error:  # pyarrow's own errors are among these
-                raise ValueError(f"{origin} cannot be read: {error}") from error
+            except (OSError, ArrowException) as error:
+                raise StreamError(f"{origin} cannot be read: {error}") from error
 
 
 def _table_of(batch: Any) -> Any:
@@ -246,7 +299,9 @@ class _SpooledStream(Stream):
         writer = None
         try:
             for frame in frames:
-                part = nw.from_native(_batch_table(frame), eager_only=True).to_arrow()
+                known = nw.from_native(_batch_table(frame), eager_only=True)
+                # Without the numbers that pandas gives to rows.
+                part = known.to_arrow().select(known.columns).replace_schema_metadata()
                 if writer is None:
                     writer = parquet.ParquetWriter(path, part.schema)
                 writer.write_table(part)
@@ -328,8 +383,11 @@ def naming(origin: str) -> Iterator[None]:
     """Errors about rows name where the rows come from."""
     try:
         yield
+    except StreamError:
+        raise
     except (ValueError, TypeError) as error:
-        raise type(error)(f"{origin}: {error}") from error
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{origin}: {error}") from error
 
 
 def _cut(chunks: Iterable[Chunk], size: int) -> Iterator[Chunk]:
@@ -388,7 +446,8 @@ def read_ahead(
             yield item
     finally:
         stopped.set()
-        thread.join()
+        # A producer that is slow to notice is left to itself.
+        thread.join(timeout=1.0)
 
 
 def check_columns(stream: Stream, names: Sequence[str]) -> None:

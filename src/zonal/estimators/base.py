@@ -20,7 +20,7 @@ from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe
 from zonal.model import Model
 from zonal.objective import Process
-from zonal.sources import Chunk, Source, by_output, merged, source_of
+from zonal.sources import Chunk, Source, by_output, checked, merged, source_of
 from zonal.sphere import ARD
 from zonal.storing import write
 from zonal.streams import stream_of
@@ -209,6 +209,8 @@ class SphericalGP(
         What is learned then depends neither on the order that they came in nor on
         whether a row came twice or with twice the weight.
         """
+        if len(rows) == 0:
+            raise ValueError("every weight is zero: no row is left to learn from")
         if len(rows) <= recipe_of(self, None).sample_rows:
             rows = merged(rows)
         return [source_of(one) for one in by_output(rows)]
@@ -218,8 +220,9 @@ class SphericalGP(
         table = target_table(X, y, target, weight)
         if table is not None:
             return table.sources(self.columns_, self._coded(self._known))
-        rows = self._rows(self.columns_, self._known, X, y, sample_weight)
-        return [source_of(one) for one in by_output(rows)]
+        return self._sources_of(
+            self._rows(self.columns_, self._known, X, y, sample_weight)
+        )
 
     def _may_start_warm(self, columns: Columns, recipe: Recipe) -> bool:
         """Whether there is a fit before, of as many columns on the same sphere."""
@@ -282,7 +285,7 @@ class SphericalGP(
         weight = _one_each(sample_weight, len(x))
         rows = Chunk(x, targets, weight)
         for one in by_output(rows):
-            source_of(one)  # which checks what it is given
+            checked(one.x, one.y, one.weight)
         # A row that counts for nothing is no row.
         return rows if weight is None else rows[weight > 0]
 
@@ -433,11 +436,7 @@ class SphericalGP(
     def refresh(self, X, y=None, sample_weight=None, *, target=None, weight=None):
         """Learn hyper-parameters anew from rows, starting from those there are."""
         check_is_fitted(self)
-        if target_table(X, y, target, weight) is None:
-            rows = self._rows(self.columns_, self._known, X, y, sample_weight)
-            sources = self._sources_of(rows)
-        else:
-            sources = self._sources(X, y, sample_weight, target, weight)
+        sources = self._sources(X, y, sample_weight, target, weight)
         recipe = self._recipe(self.columns_)
         models = self._taught(sources, self._known, recipe, self.process_)
         self._accept(self.columns_, models, self._known)

@@ -109,6 +109,11 @@ feature_names_in_
         return known["labels_"].codes(column_or_1d(y))
 
     def _some_targets(self, y):
+        lost = [place for place, one in enumerate(y) if one is None or one != one]
+        if lost:
+            raise ValueError(
+                f"the class of row {lost[0]} of these is missing; remove or name it"
+            )
         return np.unique(y)
 
     def _learned(self, sources, known, recipe, start, callback):

@@ -9,6 +9,7 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from zonal.calibration import Calibration
 from zonal.distributions import PredictiveDistribution
 from zonal.estimators.base import SphericalGP
 from zonal.estimators.settings import likelihood_of
@@ -241,10 +242,13 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
             functions = model.sample_functions(
                 n_samples, int(generator.integers(2**31))
             )
+            # One for each function, so that a function stays one.
+            shape = getattr(model, "calibration", Calibration())
+            widths = shape.drawn_widths((n_samples,), generator)
             parts = []
             for x in self._blocks(X):
                 f = functions(x)
-                parts.append(_targets_of(model, f, x, generator))
+                parts.append(_targets_of(model, f, x, widths, generator))
             draws.append(np.concatenate(parts))
         if not self.outputs_shape_:
             return draws[0]
@@ -281,13 +285,14 @@ def _targets_of(
     model: Model | GeneralisedModel,
     f: np.ndarray,
     x: np.ndarray,
+    widths: np.ndarray,
     generator: np.random.Generator,
 ) -> Float[np.ndarray, "rows samples"]:
     """Targets with noise, given functions drawn at some rows."""
     if isinstance(model, Model):
         mean = model.predict(x).mean[:, None]
         deviations = f - mean + model.noise * generator.normal(size=f.shape)
-        return mean + model.calibration.stretched(deviations, generator)
+        return mean + widths * deviations
     columns = [
         model.likelihood.draw(f[:, number], generator) for number in range(f.shape[1])
     ]

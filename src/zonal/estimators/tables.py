@@ -1,8 +1,9 @@
 """Tables with their target in them: files, datasets and frames, read in batches."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -12,6 +13,7 @@ from zonal.columns import Columns
 from zonal.sources import Chunk, Source, checked
 from zonal.streams import (
     Stream,
+    StreamError,
     StreamSource,
     check_columns,
     naming,
@@ -77,17 +79,24 @@ class TargetTable:
         """One reading: what columns hold, and some targets that stand for all."""
         seen, origin = [], "the table"
 
-        def frames() -> Iterator[Any]:
+        def frames() -> Generator[Any, None, None]:
             nonlocal origin
-            for frame, place, _ in read_ahead(self.stream.batches(self._read)):
-                origin = place
-                seen.append(some(self._targets_of(frame)))
-                yield nw.from_native(frame).select(self.inputs).to_native()
+            with contextlib.closing(
+                read_ahead(self.stream.batches(self._read))
+            ) as all_of:
+                for frame, place, _ in all_of:
+                    origin = place
+                    seen.append(some(self._targets_of(frame)))
+                    yield nw.from_native(frame).select(self.inputs).to_native()
 
-        try:
-            columns = learn(frames())
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{origin}: {error}") from error
+        with contextlib.closing(frames()) as parts:
+            try:
+                columns = learn(parts)
+            except StreamError:
+                raise
+            except (ValueError, TypeError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"{origin}: {error}") from error
         if not seen:
             raise ValueError("the table has no rows; give it at least one")
         return columns, np.concatenate(seen)
@@ -143,8 +152,12 @@ def blocks_of(
     check_columns(stream, names)
 
     def encoded() -> Iterator[np.ndarray]:
+        none = True
         for frame, origin, row in stream.batches(names):
+            none = False
             with naming(origin):
                 yield columns.matrix(frame, row)
+        if none:
+            raise ValueError("the table has no rows; give it at least one")
 
     return read_ahead(encoded())
