@@ -216,6 +216,12 @@ class _DatasetStream(Stream):
     def __init__(self, dataset: Any, wanted: Any):
         self._dataset, self._filter = dataset, wanted
         self._rows: int | None = None
+        self._options = None
+        if dataset.format.default_extname == "parquet":
+            # Buffering ahead would keep all of a file until its end.
+            self._options = _pyarrow("dataset").ParquetFragmentScanOptions(
+                pre_buffer=False, use_buffered_stream=True
+            )
 
     @property
     def names(self) -> list[str]:
@@ -243,6 +249,7 @@ class _DatasetStream(Stream):
                 filter=self._filter,
                 batch_size=_BATCH_ROWS,
                 batch_readahead=_AHEAD,
+                fragment_scan_options=self._options,
             )
             try:
                 for batch in scanner.to_batches():
