@@ -21,6 +21,7 @@ import functools
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -142,9 +143,17 @@ def _of_part(function: Callable[[Source], Result], rows: Chunk, start: int) -> R
 
 
 def _told(client: Any, value: Any) -> Any:
-    """A value that every worker has been sent, once."""
-    with _watched(client):
-        return client.scatter(value, broadcast=True, hash=False)
+    """A value for all workers, each of which asks for it once.
+
+    As a task, not as data: the scheduler makes it again if those who have it die.
+    """
+    with _watched(client), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+        return client.submit(_same, value, pure=False)
+
+
+def _same(value: Result) -> Result:
+    return value
 
 
 def _gathered(client: Any, future: Any) -> Any:

@@ -117,7 +117,8 @@ def _by_walk(shape: Shape, dimension: int, max_level: int):
     series = _power_series(shape)
     laws, chance = _walk(dimension, max_level)
     error = max(0.0, 1.0 - series.sum()) * chance + _SERIES_ERROR * laws.sum(axis=0)
-    return series @ laws, error
+    # Row by row, so that a level's weight does not depend on how many are asked for.
+    return np.sum(series[:, None] * laws, axis=0), error
 
 
 @functools.lru_cache(maxsize=16)

@@ -155,8 +155,8 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         return np.asarray(y, np.float64)
 
     def _some_targets(self, y):
-        # Their shape is all there is to know.
-        return y[:1]
+        # Their shape is all there is to know. A copy: a view would keep all of them.
+        return y[:1].copy()
 
     def _learned(self, sources, known, recipe, start, callback):
         likelihood = likelihood_of(self.likelihood)
