@@ -24,11 +24,12 @@ from zonal.report.classes import class_scores
 from zonal.report.drawing import Axis
 from zonal.report.effects import effects_of
 from zonal.report.globe import globe_of
-from zonal.report.learned import captured_of, relevances, spectrum_of
+from zonal.report.learned import relevances, spectrum_of
 from zonal.report.rows import HeldOut, held_out, text
 from zonal.report.scores import by_chance, regression_scores, residuals_of
 from zonal.report.words import escape, number
 from zonal.scaling import ConstantWarning
+from zonal.summaries import captured_of
 
 pytestmark = pytest.mark.usefixtures("few_starts")
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Summary", "summary_of"]
+from zonal.generalised import GeneralisedModel
+from zonal.statistics import Statistics
+
+__all__ = ["Summary", "captured_of", "statistics_of", "summary_of"]
 
 # Columns and levels that a summary tells of.
 _MOST = 10
@@ -43,10 +46,7 @@ def summary_of(estimator: Any) -> Summary:
     """What a fitted estimator has learned."""
     process, first = estimator.process_, estimator.models_[0]
     basis, depth = process.basis, estimator.depth_
-    statistics = getattr(first, "statistics", None)
-    if statistics is None:
-        statistics = first.inferred.statistics[0]
-    rows = statistics.rows
+    rows = statistics_of(estimator).rows
     table = [
         ("rows", f"{rows:,.0f}", "counted by weight"),
         ("columns", f"{estimator.n_features_in_}", _columns(estimator)),
@@ -79,7 +79,10 @@ def summary_of(estimator: Any) -> Summary:
         )
     whole = float(basis.variance) * basis.total_energy
     table += _levels(estimator.level_weights_, whole)
-    table += _captured(basis, statistics)
+    table += [
+        (f"band {name}", f"{share:.2%}", "captured by its features")
+        for name, share in captured_of(estimator)
+    ]
     table += _relevance(estimator)
     return Summary(type(estimator).__name__, tuple(table))
 
@@ -107,20 +110,27 @@ def _levels(weights: np.ndarray, whole: float) -> list[tuple[str, str, str]]:
     return [*found, ("levels 3 up", f"{max(rest, 0.0):.1%}", "of the prior variance")]
 
 
-def _captured(basis: Any, statistics: Any) -> list[tuple[str, str, str]]:
-    """What the features capture of each band, on average over the rows."""
-    table = statistics.uncaptured
+def statistics_of(estimator: Any) -> Statistics:
+    """The sums of the first of an estimator's functions."""
+    first = estimator.models_[0]
+    if isinstance(first, GeneralisedModel):
+        return first.inferred.statistics[0]
+    return first.statistics
+
+
+def captured_of(estimator: Any) -> list[tuple[str, float]]:
+    """Bands whose harmonics are not all features, and how much of each is captured.
+
+    An average over the rows that were fitted to.
+    """
+    basis, table = estimator.process_.basis, statistics_of(estimator).uncaptured
     count = table.count.astype(np.float64)
     whole = float(count @ table.prior)
     if whole <= 0:
         return []
     lost = count @ table.parts / whole
     return [
-        (
-            f"band {basis.bands[index].name}",
-            f"{1 - share:.2%}",
-            "captured by its features",
-        )
+        (str(basis.bands[index].name), float(1 - share))
         for index, share in zip(basis.incomplete, lost, strict=True)
     ]
 

@@ -13,10 +13,10 @@ from zonal.kernels import NTK
 from zonal.report.rows import HeldOut
 from zonal.report.words import number
 from zonal.sphere import LatitudeLongitude
+from zonal.summaries import statistics_of
 
 __all__ = [
     "Spectrum",
-    "captured_of",
     "column_names",
     "fitted_rows",
     "relevance_of",
@@ -54,34 +54,9 @@ def spectrum_of(model: Any) -> Spectrum:
     return Spectrum(weights / whole, networks, depth.layers, depth.beta)
 
 
-def captured_of(model: Any) -> list[tuple[str, float]]:
-    """Bands whose harmonics are not all features, and how much of each is captured.
-
-    An average over the rows that were fitted to, as in `zonal.summaries`.
-    """
-    first, basis = model.models_[0], model.process_.basis
-    statistics = getattr(first, "statistics", None)
-    if statistics is None:
-        statistics = first.inferred.statistics[0]
-    table = statistics.uncaptured
-    count = table.count.astype(np.float64)
-    whole = float(count @ table.prior)
-    if whole <= 0:
-        return []
-    lost = count @ table.parts / whole
-    return [
-        (str(basis.bands[index].name), float(1 - share))
-        for index, share in zip(basis.incomplete, lost, strict=True)
-    ]
-
-
 def fitted_rows(model: Any) -> float:
     """Rows that the model was fitted to, counted by weight."""
-    first = model.models_[0]
-    statistics = getattr(first, "statistics", None)
-    if statistics is None:
-        statistics = first.inferred.statistics[0]
-    return float(statistics.rows)
+    return float(statistics_of(model).rows)
 
 
 def column_names(model: Any) -> list[str]:

@@ -12,7 +12,6 @@ from zonal.report.classes import ClassScores, class_scores
 from zonal.report.effects import effects_of
 from zonal.report.globe import globe_of
 from zonal.report.learned import (
-    captured_of,
     fitted_rows,
     relevance_of,
     relevances,
@@ -22,6 +21,7 @@ from zonal.report.learned import (
 from zonal.report.rows import HeldOut
 from zonal.report.scores import RegressionScores, regression_scores, residuals_of
 from zonal.report.words import escape, number
+from zonal.summaries import captured_of
 
 __all__ = ["page_of"]
 
