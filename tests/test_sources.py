@@ -96,3 +96,10 @@ def test_bad_input(table):
         ArraySource(x, y, weight=np.ones(4))
     with pytest.raises(ValueError, match="precision must be positive; row 2 has 0"):
         ArraySource(x, y, precision=np.where(np.arange(103) == 2, 0.0, 1.0))
+
+
+def test_samples_do_not_follow_tables_drawn_with_the_same_seed():
+    x = np.random.default_rng(0).random(5000)
+    rows = ArraySource(x[:, None], x)
+    for sample in (rows.sample(1000, seed=0), rows.sample(5000).thinned(1000, seed=0)):
+        assert 0.45 < sample.x.mean() < 0.55

@@ -30,6 +30,7 @@ from zonal.kernel_values import numpy_shape
 from zonal.kernels import Kernel
 from zonal.parameters import POSITIVE, Number, check_values, learned
 from zonal.phases import greedy_phases, kmeans_phases, random_phases
+from zonal.sources import row_bits
 from zonal.sphere import Sphere
 
 __all__ = ["Basis", "count_levels", "feature_scales", "pull_energies", "pull_scales"]
@@ -199,7 +200,7 @@ def _starting_points(sphere: Sphere, rows: np.ndarray, seed: int) -> np.ndarray:
     if len(rows) == 0:
         raise ValueError("no rows were given to start from; give some, or rows=None")
     if len(rows) > _MOST_CANDIDATES:
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(row_bits(seed))
         rows = rows[np.sort(generator.choice(len(rows), _MOST_CANDIDATES, False))]
     return np.unique(sphere.points(rows)[0], axis=0)
 

@@ -34,7 +34,7 @@ from zonal.objective import Process
 from zonal.parameters import named, with_values
 from zonal.posterior import Posterior
 from zonal.scaling import Scaling
-from zonal.sources import Chunk, Source, by_output, source_of
+from zonal.sources import Chunk, Source, by_output, row_bits, source_of
 from zonal.sphere import ARD, Sphere
 from zonal.statistics import collect
 
@@ -519,7 +519,7 @@ def _drawn(sources: Sequence[Source], recipe: Recipe) -> tuple[Chunk, Chunk | No
     if len(every) > 1:
         targets = np.column_stack([rows.y for rows in every])
         drawn = dataclasses.replace(drawn, y=targets)
-    order = np.random.default_rng(recipe.seed).permutation(len(drawn))
+    order = np.random.default_rng(row_bits(recipe.seed)).permutation(len(drawn))
     kept = min(
         recipe.sample_rows,
         len(drawn) - int(recipe.validation_fraction * len(drawn)),

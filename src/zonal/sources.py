@@ -17,6 +17,8 @@ from jaxtyping import Float
 __all__ = ["ArraySource", "Chunk", "Source"]
 
 CHUNK_ROWS = 4096
+# Keeps our random numbers apart from those of others with the same seed.
+_OWN_BITS = 0x7A6F6E616C
 
 Result = TypeVar("Result")
 
@@ -55,8 +57,17 @@ class Chunk:
         """At most so many of the rows, drawn evenly, in their order."""
         if rows >= len(self):
             return self
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(row_bits(seed))
         return self[np.sort(generator.choice(len(self), rows, replace=False))]
+
+
+def row_bits(seed: int) -> np.random.PCG64:
+    """Random bits to choose rows by.
+
+    Not those of ``default_rng(seed)``: many a table was drawn with them, and the rows
+    with the smallest keys would be those with the smallest values.
+    """
+    return np.random.PCG64([seed, _OWN_BITS])
 
 
 class Source(abc.ABC):
@@ -118,7 +129,7 @@ class Drawn:
 
 def drawn_from(count: int, seed: int, source: Source) -> Drawn:
     """Rows with the smallest keys of all that a source has."""
-    bits = np.random.PCG64(seed)
+    bits = row_bits(seed)
     bits.advance(source.first_row)
     generator = np.random.default_rng(bits)
     kept: Drawn | None = None
@@ -239,7 +250,7 @@ class ArraySource(Source):
     def sample(self, count: int, seed: int = 0) -> Chunk:
         if count >= len(self._all):
             return self._all
-        keys = np.random.default_rng(np.random.PCG64(seed)).random(len(self._all))
+        keys = np.random.default_rng(row_bits(seed)).random(len(self._all))
         return self._all[np.sort(np.argpartition(keys, count - 1)[:count])]
 
 
