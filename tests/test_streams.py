@@ -423,3 +423,21 @@ def test_lists_of_files(folder):
     paths = sorted((folder / "many").iterdir())
     assert stream_of(paths).n_rows == ROWS
     assert stream_of([[1.0, 2.0], [3.0, 4.0]]) is None
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", ":"])
+def test_delimiters_are_told_from_the_first_line(tmp_path, delimiter):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"a{delimiter}b{delimiter}c\n1{delimiter}2{delimiter}3\n")
+    told = Stream.files(path)
+    assert told.names == (["a:b:c"] if delimiter == ":" else ["a", "b", "c"])
+    assert Stream.files(path, delimiter=delimiter).names == ["a", "b", "c"]
+
+
+def test_types_are_told_from_more_than_the_first_rows(tmp_path):
+    path = tmp_path / "late.csv"
+    path.write_text("x,y\n" + "1,2\n" * 400_000 + "1.5,2\n")
+    total = sum(
+        batch.frame.to_pandas().x.sum() for batch in Stream.files(path).batches(["x"])
+    )
+    assert total == 400_001.5

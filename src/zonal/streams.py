@@ -7,6 +7,7 @@ the file and the rows.
 
 import abc
 import contextlib
+import difflib
 import functools
 import importlib
 import json
@@ -31,7 +32,17 @@ _BATCH_ROWS = 65_536
 # Batches that are ready before they are asked for.
 _AHEAD = 2
 
-_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".feather": "ipc"}
+_FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".feather": "ipc",
+}
+# What stands between two values of a CSV file, likeliest first.
+_DELIMITERS = (",", ";", "\t", "|")
+# Bytes of a CSV file that the types of its columns are told from.
+_TYPED_BYTES = 16 << 20
 
 Item = TypeVar("Item")
 
@@ -79,6 +90,7 @@ class Stream(abc.ABC):
         paths: str | os.PathLike | Sequence[str | os.PathLike],
         filter: Any = None,  # noqa: A002
         format: str | None = None,  # noqa: A002
+        delimiter: str | None = None,
     ) -> "Stream":
         """Parquet, CSV or Feather files: one, several, a folder, or a pattern with *.
 
@@ -90,10 +102,13 @@ class Stream(abc.ABC):
             A pyarrow expression; rows that do not fulfil it are not read.
         format
             ``"parquet"``, ``"csv"`` or ``"ipc"``, if names do not tell.
+        delimiter
+            What stands between two values of a CSV file; by default a comma, a
+            semicolon, a tab or a bar, as the first line has it.
         """
         dataset = _pyarrow("dataset").dataset
         found = _found(paths)
-        endings = {_FORMATS.get(Path(one).suffix.lower()) for one in found}
+        endings = {_FORMATS.get(_ending(one)) for one in found}
         if format is None and (len(endings) != 1 or None in endings):
             raise ValueError(
                 f"cannot tell the format of {found[0]}"
@@ -102,9 +117,7 @@ class Stream(abc.ABC):
             )
         kind: Any = format or endings.pop()
         if kind == "csv":
-            # An empty text is no text, as pandas and polars have it.
-            empty = _pyarrow("csv").ConvertOptions(strings_can_be_null=True)
-            kind = _pyarrow("dataset").CsvFileFormat(convert_options=empty)
+            kind = _csv_format(found[0], delimiter)
         options: dict[str, Any] = {}
         if isinstance(paths, (str, os.PathLike)) and Path(paths).is_dir():
             options = {"partitioning": "hive", "partition_base_dir": str(paths)}
@@ -185,6 +198,41 @@ def _found(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     if not found:
         raise FileNotFoundError(f"there is no file in {', '.join(map(str, every))}")
     return found
+
+
+def _ending(path: str) -> str:
+    """What a file's name ends with, compressed or not."""
+    name = Path(path.lower().removesuffix(".gz").removesuffix(".bz2"))
+    return name.suffix
+
+
+def _csv_format(path: str, delimiter: str | None) -> Any:
+    """How CSV files like one are read."""
+    csv = _pyarrow("csv")
+    if delimiter is None:
+        delimiter = _delimiter(path)
+    return _pyarrow("dataset").CsvFileFormat(
+        parse_options=csv.ParseOptions(delimiter=delimiter),
+        # An empty text is no text, as pandas and polars have it.
+        convert_options=csv.ConvertOptions(strings_can_be_null=True),
+        read_options=csv.ReadOptions(block_size=_TYPED_BYTES),
+    )
+
+
+def _delimiter(path: str) -> str:
+    """What stands between the names in the first line of a CSV file."""
+    from pyarrow import ArrowException, input_stream
+
+    try:
+        with input_stream(path, compression="detect") as file:
+            start = file.read(1 << 16)
+    except (OSError, ArrowException) as error:
+        raise StreamError(f"{path} cannot be read: {error}") from error
+    if not start.strip():
+        raise StreamError(f"{path} is empty; give a file with a line of column names")
+    line = start.splitlines()[0].decode("utf-8", "replace")
+    # The likeliest of those that occur most often.
+    return max(_DELIMITERS, key=line.count)
 
 
 def _agreed(build: Callable[..., Any]) -> Any:
@@ -463,7 +511,11 @@ def check_columns(stream: Stream, names: Sequence[str]) -> None:
     if lost:
         known = ", ".join(map(str, stream.names[:8]))
         more = ", ..." if len(stream.names) > 8 else ""
-        raise ValueError(f"column {lost[0]!r} is missing; the table has {known}{more}")
+        near = difflib.get_close_matches(lost[0], list(map(str, stream.names)), 1)
+        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(
+            f"column {lost[0]!r} is missing{meant}; the table has {known}{more}"
+        )
 
 
 def values_of(frame: Any, name: str) -> np.ndarray:
