@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint format clean
 
 demo: .venv/demo-installed
-	$(BIN)/python -m zonal.demo --out demo
+	$(BIN)/zonal demo --out demo
 
 test: .venv/dev-installed
 	$(BIN)/python -m pytest -n auto
@@ -27,7 +27,7 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 .venv/demo-installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable ".[parquet,plot]"
+	$(BIN)/python -m pip install --quiet --editable ".[cli,plot]"
 	touch $@
 
 .venv/dev-installed: pyproject.toml | $(BIN)/python

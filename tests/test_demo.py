@@ -4,7 +4,7 @@ from zonal.demo import main
 
 
 def test_it_prints_a_result_and_writes_a_report(tmp_path, capsys):
-    main(["--out", str(tmp_path / "made")])
+    main(tmp_path / "made")
     printed = capsys.readouterr().out
     assert "other people: R²" in printed
     assert str(tmp_path / "made" / "report.html") in printed

@@ -30,6 +30,7 @@ import numpy as np
 from zonal.columns import Columns, Look
 from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.estimators.base import SphericalGP
+from zonal.estimators.tables import target_name
 from zonal.passes import sharing_cores
 from zonal.sources import CHUNK_ROWS, Chunk, Result, Source, by_output, source_of
 from zonal.streams import naming
@@ -322,6 +323,7 @@ class _OnCluster(SphericalGP):
         columns = functools.reduce(Look.merged, [one for one, _ in seen]).columns()
         some = np.concatenate([some for _, some in seen])
         known = self._learned_of_targets(some, *of_targets)
+        known["target_name_"] = target_name(y, target)
         sources = self._encoded(pieces, columns, known)
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None

@@ -1,10 +1,5 @@
-"""A first look: train on a small real table, print what was learned, write a report.
+"""A first look: train on a small real table, print what was learned, write a report."""
 
-python -m zonal.demo --out demo
-"""
-
-import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +14,8 @@ from zonal.report import write_report
 __all__ = ["main"]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train on the diabetes table that scikit-learn ships, and report."""
-    parser = argparse.ArgumentParser(prog="zonal.demo", description=main.__doc__)
-    parser.add_argument("--out", type=Path, default=Path("demo"))
-    folder = parser.parse_args(arguments).out
+def main(folder: Path) -> None:
+    """Train on the diabetes table that scikit-learn ships, and report in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     data: Any = load_diabetes(scaled=False)
     table = pa.table(dict(zip(data.feature_names, data.data.T, strict=True)))
@@ -45,7 +37,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_report(model, others, y_test, folder / "report.html", title=title)
     depth_figure(folder / "depth.png")
     print(f"\nreport: {folder / 'report.html'}\nfigure: {folder / 'depth.png'}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,12 @@
 """Figures that explain the model (needs the extra ``plot``).
 
-    python -m zonal.figures depth --out depth.png
+    zonal figure depth --out depth.png
 
 ``depth`` is Figure 1 of Eleftheriadis, Richards & Hensman (2023): the eigenvalues of
 neural tangent kernels of growing depth beside those of `ContinuousDepth`, relative to
 level 1. One number, β, reproduces what depth does to the spectrum.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -102,20 +101,3 @@ def depth_figure(out: Path) -> None:
     figure.suptitle("Depth is the decay of the spectrum", fontsize=14)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=150)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Draw a figure, print its numbers, and write both."""
-    parser = argparse.ArgumentParser(prog="zonal.figures", description=main.__doc__)
-    parser.add_argument("figure", choices=["depth"])
-    parser.add_argument("--out", type=Path, default=Path("depth.png"))
-    out = parser.parse_args(arguments).out
-    depth_figure(out)
-    table = depth_table()
-    out.with_suffix(".txt").write_text(table + "\n", encoding="utf-8")
-    print(table)
-    print(f"\nfigure: {out}\nnumbers: {out.with_suffix('.txt')}")
-
-
-if __name__ == "__main__":
-    main()

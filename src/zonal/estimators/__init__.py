@@ -43,4 +43,5 @@ def load(path: str | os.PathLike) -> SphericalGPRegressor | SphericalGPClassifie
         raise FileError(f"{os.fspath(path)} holds no estimator that zonal knows")
     model = kind(**found["parameters"])
     model._accept(found["columns"], found["models"], found["known"])
+    model.metrics_ = found["metrics"]
     return model

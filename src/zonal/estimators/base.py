@@ -13,7 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from zonal.checkpoints import Step
 from zonal.columns import Columns, Look
 from zonal.estimators.settings import recipe_of, sphere_of
-from zonal.estimators.tables import TargetTable, blocks_of, target_table
+from zonal.estimators.tables import (
+    TargetTable,
+    blocks_of,
+    target_name,
+    target_table,
+)
 from zonal.frames import two_dimensional
 from zonal.generalised import GeneralisedModel
 from zonal.kernels import equivalent_depth
@@ -122,6 +127,7 @@ class SphericalGP(
 
     models_: Models
     columns_: Columns
+    target_name_: str | None
     #: Fitted attributes, beside these two, that everything else follows from.
     _own: tuple[str, ...] = ()
 
@@ -172,6 +178,7 @@ class SphericalGP(
     def _fit(self, X, y, sample_weight, *of_targets, target=None, weight=None):
         """Learn from a table. Nothing of the estimator changes unless it succeeds."""
         table = target_table(X, y, target, weight)
+        name = target_name(y, target)
         if table is not None and self._fits_memory(table):
             X, y, sample_weight = table.in_memory()
             table = None
@@ -189,6 +196,7 @@ class SphericalGP(
             known = self._learned_of_targets(y, *of_targets)
             rows = self._rows(columns, known, X, y, sample_weight)
             sources = self._sources_of(rows)
+        known["target_name_"] = name
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None
         models = self._taught(sources, known, recipe, start)
@@ -295,6 +303,8 @@ class SphericalGP(
         try:
             self._take_columns(columns)
             self.models_ = models
+            # What was measured of another model says nothing of this one.
+            self.__dict__.pop("metrics_", None)
             for name, value in known.items():
                 setattr(self, name, value)
             self._describe()
@@ -452,17 +462,19 @@ class SphericalGP(
     @property
     def _known(self) -> dict[str, Any]:
         """What was learned of targets."""
-        return {name: getattr(self, name) for name in self._own}
+        return {name: getattr(self, name) for name in ("target_name_", *self._own)}
 
     def summary(self) -> Summary:
         """What was learned, as a table: print it, or end a notebook's cell with it."""
         check_is_fitted(self)
         return summary_of(self)
 
-    def save(self, path) -> None:
+    def save(self, path, metrics=None) -> None:
         """Write the fitted model to one file, to be read by `zonal.load`.
 
-        It holds plain numbers and texts: reading it runs no code.
+        It holds plain numbers and texts: reading it runs no code. ``metrics``, numbers
+        by name such as scores on held-out rows, are kept with the model and come back
+        as ``metrics_``.
         """
         check_is_fitted(self)
         parameters = self.get_params(deep=False)
@@ -476,6 +488,7 @@ class SphericalGP(
             "columns": self.columns_,
             "models": self.models_,
             "known": self._known,
+            "metrics": getattr(self, "metrics_", {}) if metrics is None else metrics,
         }
         write(path, contents, "model")
 

@@ -22,7 +22,7 @@ from zonal.streams import (
     values_of,
 )
 
-__all__ = ["TargetTable", "target_table"]
+__all__ = ["TargetTable", "target_name", "target_table"]
 
 
 def target_table(X, y, target, weight) -> "TargetTable | None":
@@ -47,6 +47,12 @@ def target_table(X, y, target, weight) -> "TargetTable | None":
     if not inputs:
         raise ValueError("the table has no column beside its target to learn from")
     return TargetTable(stream, inputs, targets, weight, isinstance(target, str))
+
+
+def target_name(y, target) -> str | None:
+    """What the target is called, if it is one and has a name."""
+    name = getattr(y, "name", None) if target is None else target
+    return name if isinstance(name, str) else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -34,7 +34,8 @@ def write_report(
     X
         Rows that the model was not fitted to: a frame or an array, as in ``predict``.
     y
-        Their targets or classes. The name of a series is used as the target's name.
+        Their targets or classes. They are called what a series of them is called, or
+        what they were called when the model was fitted.
     path
         The file to write. It appears as a whole or not at all.
     title

@@ -83,8 +83,8 @@ def class_scores(
     found = np.bincount(place, share * right, _BINS)[some] / filled[some]
     return ClassScores(
         names=names,
-        accuracy=float(share @ right),
-        frequent=float(frequency.max()),
+        accuracy=min(float(share @ right), 1.0),
+        frequent=min(float(frequency.max()), 1.0),
         log_loss=float(-share @ np.log(np.maximum(likely, np.finfo(float).tiny))),
         plain_loss=float(-occurring @ np.log(occurring)),
         ece=float(filled[some] @ np.abs(stated - found)),

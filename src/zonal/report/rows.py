@@ -13,6 +13,7 @@ from zonal.columns import Columns
 from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.frames import two_dimensional
 from zonal.report.words import number
+from zonal.sources import row_bits
 
 __all__ = ["HeldOut", "held_out"]
 
@@ -43,7 +44,9 @@ class HeldOut:
         """Some rows at random, in order; always the same ones."""
         if len(self) <= count:
             return np.arange(len(self))
-        chosen = np.random.default_rng(0).choice(len(self), count, replace=False)
+        chosen = np.random.default_rng(row_bits(0)).choice(
+            len(self), count, replace=False
+        )
         return np.sort(chosen)
 
     def taken(self, rows: Int[np.ndarray, " chosen"]) -> Any:
@@ -86,7 +89,7 @@ def held_out(model: Any, table: Any, y: Any, sample_weight: Any) -> HeldOut:
     kept = np.flatnonzero(weight > 0)
     if len(kept) < count:  # a row that counts for nothing is no row
         table = _taken(table, kept)
-    name = getattr(y, "name", None)
+    name = getattr(y, "name", None) or model.target_name_
     target = name if isinstance(name, str) and name else "target"
     return HeldOut(table, targets[kept], weight[kept], kept, target)
 

@@ -12,6 +12,7 @@ from zonal.calibration import Calibration
 from zonal.likelihoods import CountLikelihood
 from zonal.posterior import Prediction
 from zonal.report.rows import HeldOut
+from zonal.sources import row_bits
 
 __all__ = [
     "RegressionScores",
@@ -72,7 +73,9 @@ def regression_scores(distribution: Any, rows: HeldOut) -> RegressionScores:
         return _average((upper >= low) & (lower < high), weight)
 
     stated = np.linspace(0.05, 0.95, 19)
-    place = lower + np.random.default_rng(0).uniform(size=len(y)) * (upper - lower)
+    place = lower + np.random.default_rng(row_bits(0)).uniform(size=len(y)) * (
+        upper - lower
+    )
     bins = int(np.clip(rows.effective // _ROWS_A_BIN, _LEAST_BINS, _MOST_BINS))
     place = np.minimum((place * bins).astype(int), bins - 1)
     return RegressionScores(

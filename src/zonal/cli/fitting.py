@@ -1,0 +1,254 @@
+"""`zonal fit`: from a file to a model that has been checked."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zonal.cli.data import (
+    Part,
+    TargetLook,
+    Watched,
+    answered,
+    checked_output,
+    guessed_task,
+    left_out,
+    look_at,
+    opened,
+)
+from zonal.cli.progress import Display
+from zonal.cli.scores import measured, metric_lines
+from zonal.cli.words import counted, duration, lines_of, print_json
+from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
+from zonal.estimators.base import SphericalGP
+from zonal.report import write_report
+from zonal.report.learned import relevances
+from zonal.streams import Stream, check_columns
+
+__all__ = ["fit"]
+
+_TASKS = ("auto", "regression", "classification", "counts")
+_MOST_COLUMNS = 5
+
+
+class _Time(click.ParamType):
+    """Seconds, or a number with s, m or h."""
+
+    name = "TIME"
+    _units = {"": 1, "s": 1, "m": 60, "h": 3600}  # noqa: RUF012
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|)", str(value).strip())
+        if not found or float(found[1]) == 0:
+            self.fail(f"{value!r} is no time; give one such as 90, 90s, 2m or 1.5h")
+        return float(found[1]) * self._units[found[2]]
+
+
+@click.command(epilog="Rows without a target are left out, and gaps in columns filled.")
+@click.argument("data", nargs=-1, required=True)
+@click.option("-t", "--target", required=True, help="The column to be predicted.")
+@click.option(
+    "-o", "--out", default="model.zonal", show_default=True, help="The model to write."
+)
+@click.option(
+    "--task",
+    type=click.Choice(_TASKS),
+    default="auto",
+    show_default=True,
+    help="What the target is; auto tells by its values.",
+)
+@click.option("--test", "test_file", help="Rows to test on, instead of some of DATA.")
+@click.option(
+    "--test-share",
+    type=click.FloatRange(0, 0.9),
+    default=0.2,
+    show_default=True,
+    help="Share of DATA to keep aside and test on.",
+)
+@click.option("--report", "report_file", help="An HTML report of the test to write.")
+@click.option("--weight", help="The column that says how often each row counts.")
+@click.option("--drop", multiple=True, help="A column to leave out, such as an id.")
+@click.option(
+    "--place",
+    nargs=2,
+    metavar="LAT LON",
+    help="Columns of latitude and longitude, in degrees.",
+)
+@click.option(
+    "--likelihood",
+    help="How targets scatter: student-t, heteroscedastic, poisson, "
+    "negative-binomial, logit or probit.",
+)
+@click.option("--features", type=click.IntRange(1), default=512, show_default=True)
+@click.option(
+    "--solve-features",
+    type=click.IntRange(1),
+    help="More features to solve with, after learning with fewer: slower, finer.",
+)
+@click.option("--max-time", type=_Time(), help="Time to learn for, such as 90s or 2m.")
+@click.option("--delimiter", help="What stands between values of CSV files.")
+@click.option("--seed", default=0, show_default=True, help="For all random choices.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print results as JSON.")
+def fit(
+    data: tuple[str, ...],
+    target: str,
+    out: str,
+    task: str,
+    test_file: str | None,
+    test_share: float,
+    report_file: str | None,
+    weight: str | None,
+    drop: tuple[str, ...],
+    place: tuple[str, str] | None,
+    likelihood: str | None,
+    features: int,
+    solve_features: int | None,
+    max_time: float | None,
+    delimiter: str | None,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Train a model on DATA and check it on rows kept aside.
+
+    DATA is a CSV, Parquet or Feather file, several, or a folder of them; - is CSV from
+    the standard input. Tables larger than memory are read in passes. Ctrl-C stops
+    learning and keeps the best model so far.
+
+    \b
+    Examples:
+      zonal fit houses.csv --target price
+      zonal fit flights/ -t delayed --drop id --max-time 5m --report flights.html
+    """
+    begin = time.monotonic()
+    path = checked_output(out)
+    if report_file is not None:
+        checked_output(report_file)
+    stream = opened(data, delimiter)
+    check_columns(stream, [*filter(None, [target, weight]), *drop, *(place or ())])
+    share = 0.0 if test_file is not None else test_share
+    with Display(quiet, max_time) as display:
+        look = look_at(Watched(stream, display.rows), target, share, seed)
+        if task == "auto":
+            task, why = guessed_task(look)
+            display.say(f"{target!r} is taken for {task}, because {why} (see --task)")
+        _say_rows(display, look)
+        names = _ordered(stream, target, weight, drop, place)
+        train = Part(stream, look, names, share, seed)
+        model = _model(task, likelihood, names, target, weight, place)
+        model.set_params(
+            n_features=features,
+            solve_features=solve_features,
+            max_time=max_time,
+            random_state=seed,
+            callbacks=[display.step],
+        )
+        model.fit(Watched(train, display.rows), target=target, weight=weight)
+        test: Stream | None = None
+        if test_file is not None:
+            test = answered(opened([test_file], delimiter), model, target, weight)
+        elif look.test_rows:
+            test = Part(stream, look, names, share, seed, test=True)
+        metrics: dict[str, Any] = {}
+        if test is not None:
+            metrics = measured(model, Watched(test, display.rows), target, weight)
+    seconds = time.monotonic() - begin
+    model.save(path, metrics)
+    if report_file is not None:
+        _report(model, train if test is None else test, target, weight, report_file)
+    if as_json:
+        print_json(_results(model, task, metrics, look, seconds, path))
+    else:
+        click.echo(lines_of(_lines(model, metrics, look, seconds)))
+        click.echo(f"\nmodel: {path}")
+        if report_file is not None:
+            click.echo(f"report: {report_file}")
+
+
+def _say_rows(display: Display, look: TargetLook) -> None:
+    if look.missing:
+        display.say(left_out(look))
+    aside = f", {look.test_rows:,} kept aside to test on" if look.test_rows else ""
+    display.say(f"{counted(look.rows, 'row')} to learn from{aside}")
+
+
+def _ordered(
+    stream: Stream,
+    target: str,
+    weight: str | None,
+    drop: tuple[str, ...],
+    place: tuple[str, str] | None,
+) -> list[str]:
+    """Columns that are kept; a place is latitude first."""
+    first = list(place or ())
+    return [*first, *(n for n in stream.names if n not in drop and n not in first)]
+
+
+def _model(
+    task: str,
+    likelihood: str | None,
+    names: list[str],
+    target: str,
+    weight: str | None,
+    place: tuple[str, str] | None,
+) -> SphericalGP:
+    geometry: Any = place
+    if place is not None and set(names) <= {*place, target, weight}:
+        geometry = "sphere"
+    kind = SphericalGPClassifier if task == "classification" else SphericalGPRegressor
+    if likelihood is None:
+        likelihood = "negative-binomial" if task == "counts" else "auto"
+    return kind(likelihood=likelihood, missing="indicator", geometry=geometry)
+
+
+def _report(
+    model: Any, stream: Stream, target: str, weight: str | None, path: str
+) -> None:
+    from zonal.cli.using import some_rows
+
+    table, y, weights = some_rows(model, stream, target, weight)
+    write_report(model, table, y, path, sample_weight=weights)
+
+
+def _lines(
+    model: Any, metrics: dict[str, Any], look: TargetLook, seconds: float
+) -> list[tuple[str, str, str]]:
+    """What a person wants to know first."""
+    depth = model.depth_
+    found = [("rows", f"{look.rows:,}", f"learned from in {duration(seconds)}")]
+    found += metric_lines(metrics) if metrics else []
+    words = "hidden layers of the nearest network; deeper is rougher"
+    found.append(("depth", f"{depth.layers}", words))
+    found += [
+        (name, f"{share:.1%}", "relevance")
+        for name, share in relevances(model, _MOST_COLUMNS)
+    ]
+    return found
+
+
+def _results(
+    model: Any,
+    task: str,
+    metrics: dict[str, Any],
+    look: TargetLook,
+    seconds: float,
+    path: Path,
+) -> dict[str, Any]:
+    depth = model.depth_
+    return {
+        "model": str(path),
+        "task": task,
+        "target": look.name,
+        "rows": look.rows,
+        "rows_without_target": look.missing,
+        "test": metrics,
+        "depth": {"beta": depth.beta, "layers": depth.layers},
+        "relevance": dict(relevances(model, model.n_features_in_)),
+        "bound": model.bound_,
+        "seconds": seconds,
+    }
