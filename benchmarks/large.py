@@ -4,7 +4,8 @@
     python benchmarks/large.py overlap [--rows 2000000]
     python benchmarks/large.py predict [--rows 10000000]
     python benchmarks/large.py workers [--rows 400000]
-    python benchmarks/large.py partitions
+    python benchmarks/large.py partitions --features 512
+    python benchmarks/large.py cost
 
 Rows are generated from a seed: eight columns and a target, float32.
 ``memory``: peak memory of fits from a Parquet file, each in a process of its own.
@@ -13,6 +14,8 @@ Rows are generated from a seed: eight columns and a target, float32.
 ``workers``: one statistics pass on one and on two single-threaded Dask workers.
 ``partitions``: the same pass over 1,000 partitions of 10,000 rows on one worker,
 against the pass over as many rows in one array, on one core.
+``cost``: passes on one core with several numbers of features and columns, a model of
+their time fitted to them, what Dask adds to it, and the model's answer for 10⁹ rows.
 """
 
 # pyright: reportArgumentType=false
@@ -162,6 +165,79 @@ def predict(rows: list[int], features: int, **_) -> None:
             )
 
 
+def on_one_core(rows: int, columns: int, features: int) -> float:
+    """Seconds of a statistics pass here, the best of three."""
+    from zonal import ARD, ArraySource, Basis, ContinuousDepth, whiten
+    from zonal.passes import sharing_cores
+    from zonal.statistics import collect
+
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(rows, columns)).astype(np.float32)
+    sphere = ARD.isotropic(columns)
+    frame = whiten(Basis.build(sphere, ContinuousDepth(), features, rows=x))
+    source, best = ArraySource(x, x[:, 0]), np.inf
+    with sharing_cores(1):
+        collect(frame, ArraySource(x[:8192], x[:8192, 0]))
+        for _ in range(3):
+            begin = time.perf_counter()
+            collect(frame, source)
+            best = min(best, time.perf_counter() - begin)
+    return best
+
+
+# Bytes a second between workers that the model supposes.
+WIRE = 1e9
+
+
+def cost(**_) -> None:
+    from scipy.optimize import nnls
+
+    sizes = [(m, d) for m in (128, 256, 512, 1024) for d in (4, 16, 64)]
+    terms, times = [], []
+    for features, columns in sizes:
+        rows = int(6e10 / (features**2 + 2000 * features)) // 8192 * 8192
+        seconds = on_one_core(rows, columns, features) / rows
+        terms.append([1, features, features * columns, features**2])
+        times.append(seconds)
+        print(
+            f"  {features:5} features, {columns:3} columns: {1e6 * seconds:6.2f} µs a "
+            "row",
+            flush=True,
+        )
+    of_terms, of_times = np.array(terms, float), np.array(times)
+    weights, _ = nnls(of_terms / of_times[:, None], np.ones(len(times)))
+    worst = np.abs(of_terms @ weights / of_times - 1).max()
+    print(
+        "  a row on one core: "
+        + " + ".join(
+            f"{1e9 * weight:.3g} {name}".strip()
+            for weight, name in zip(weights, ["", "M", "M d", "M²"], strict=True)
+        )
+        + f" ns; off by at most {worst:.0%}"
+    )
+    # Partitions of hardly a row are nothing but tasks.
+    many, _ = passes(40_000, 400, 1, 16)
+    task = many / 400
+    print(f"  a partition's task: {1e3 * task:.1f} ms of the scheduler")
+    whole, _ = passes(1_600_000, 40, 2, 512)
+
+    def told(n: float, m: int, d: int, workers: int, parts: int) -> float:
+        a_row = np.array([1, m, m * d, m**2], float) @ weights
+        sent = parts * 8 * m**2 / (WIRE * workers)
+        return n * a_row / workers + parts * task + sent
+
+    model = told(1.6e6, 512, 8, 2, 40)
+    print(f"  1,600,000 rows, 512 features, two workers: {whole:.1f} s, ", end="")
+    print(f"the model says {model:.1f} s")
+    print("  the model for 10⁹ rows of 8 columns, partitions of 10⁶ rows:")
+    for workers in (1, 10, 100):
+        line = ", ".join(
+            f"{m} features {told(1e9, m, 8, workers, 1000):,.0f} s"
+            for m in (256, 512, 1024)
+        )
+        print(f"    {workers:3} cores: a pass takes {line}")
+
+
 def passes(rows: int, parts: int, workers: int, features: int) -> tuple[float, float]:
     """Seconds of a pass on so many workers, and of the same here on one core."""
     from distributed import Client, LocalCluster
@@ -229,6 +305,7 @@ PARTS = {
         predict,
         workers,
         partitions,
+        cost,
         fit_alone,
         predict_alone,
     )
