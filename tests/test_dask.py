@@ -90,6 +90,37 @@ def test_classes_in_frames(client, kind):
     )
 
 
+def test_exposures_in_partitions(client):
+    generator = np.random.default_rng(6)
+    hours = generator.uniform(0.5, 5, ROWS)
+    table = FRAME[["a", "town"]].assign(hours=hours)
+    table["count"] = generator.poisson(hours * np.exp(Y))
+    local = SphericalGPRegressor(20, likelihood="poisson")
+    local.fit(table, target="count", exposure="hours")
+    expected = local.predict(table, exposure="hours")
+    parts = dd.from_pandas(table, npartitions=3)
+    inputs = parts[["a", "town"]]
+    model = DaskSphericalGPRegressor(20, likelihood="poisson")
+    for given in (
+        ((parts,), {"target": "count", "exposure": "hours"}),
+        ((inputs, parts["count"]), {"exposure": parts["hours"]}),
+    ):
+        model.fit(*given[0], **given[1])
+        for found in (
+            model.predict(parts[["a", "town", "hours"]], exposure="hours"),
+            model.predict(inputs, exposure=parts["hours"]),
+        ):
+            np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
+        for_two = model.predict(inputs, exposure=2.0).compute()
+        np.testing.assert_allclose(for_two, 2 * expected / hours, rtol=1e-5)
+    ends = model.predict_interval(inputs, 0.8, exposure=parts["hours"])
+    np.testing.assert_allclose(
+        ends.compute(), local.predict_interval(table, 0.8, exposure="hours")
+    )
+    with pytest.raises(ValueError, match="an exposure is for counts"):
+        DaskSphericalGPRegressor(20).fit(parts, target="count", exposure="hours")
+
+
 def test_several_targets_and_empty_partitions(client):
     both = np.column_stack([Y, -Y])
     table = da.concatenate(

@@ -1,6 +1,7 @@
 """The estimators: scikit-learn's contract, and what people expect beyond it."""
 
 import functools
+import inspect
 import pickle
 
 import joblib
@@ -47,6 +48,24 @@ def test_scikit_learn(estimator, check, monkeypatch):
     few = functools.partial(Recipe, most_steps=5)
     monkeypatch.setattr("zonal.estimators.settings.Recipe", few)
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "kind", [SphericalGPRegressor, SphericalGPClassifier, SphericalHarmonicFeatures]
+)
+def test_every_method_has_an_example(kind):
+    ours = [one for one in kind.__mro__ if one.__module__.startswith("zonal.")]
+    methods = {
+        name: value
+        for one in reversed(ours)
+        for name, value in vars(one).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
+    assert {"fit"} < set(methods)
+    without = [
+        name for name, one in methods.items() if ">>>" not in (one.__doc__ or "")
+    ]
+    assert without == []
 
 
 def table(rows=150, seed=0):
@@ -557,6 +576,124 @@ def test_counts_are_drawn_as_counts():
     np.testing.assert_allclose(draws.mean(axis=1), model.predict(X[:10]), rtol=0.2)
     low, high = model.predict_interval(X, 0.9).T
     assert np.mean((low <= counts) & (counts <= high)) > 0.85
+
+
+def exposed_counts(rows=150):
+    """Counts of a rate that is known, over hours that differ."""
+    X, _ = table(rows)
+    generator = np.random.default_rng(3)
+    hours = generator.uniform(0.5, 8, size=rows)
+    rate = np.exp(0.5 + np.sin(2 * X[:, 0]))
+    return X, generator.poisson(hours * rate), hours, rate
+
+
+@pytest.fixture(scope="module")
+def exposed():
+    X, y, hours, _ = exposed_counts()
+    return regressor(likelihood="poisson", n_features=20).fit(X, y, exposure=hours)
+
+
+def test_an_exposure_multiplies_the_rate(exposed):
+    X, y, hours, rate = exposed_counts()
+    mean, std = exposed.predict(X, return_std=True)
+    assert np.mean(np.abs(mean / rate - 1)) < 0.1
+    many, scatter = exposed.predict(X, return_std=True, exposure=hours)
+    np.testing.assert_allclose(many, hours * mean)
+    # The variance of a count is its mean and that of its rate.
+    around = hours * mean + hours**2 * (std**2 - mean)
+    np.testing.assert_allclose(scatter**2, around)
+    np.testing.assert_allclose(exposed.predict(X, exposure=2), 2 * mean)
+    low, high = exposed.predict_interval(X, 0.9, exposure=hours).T
+    assert np.mean((low <= y) & (y <= high)) > 0.85
+    distribution = exposed.predict_dist(X, exposure=hours)
+    assert np.all(distribution.cdf(high) >= 0.95)
+    score = exposed.log_score(X, y, exposure=hours)
+    assert score == pytest.approx(distribution.logpdf(y).mean())
+    assert score > exposed.log_score(X, y) + 1
+    assert exposed.score(X, y, exposure=hours) > 0.8 > exposed.score(X, y)
+    draws = exposed.sample_y(X[:9], 4000, exposure=hours[:9])
+    np.testing.assert_allclose(draws.mean(axis=1), many[:9], rtol=0.1)
+    np.testing.assert_allclose(draws.std(axis=1), scatter[:9], rtol=0.1)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative-binomial"])
+def test_the_unit_of_exposure_does_not_matter(likelihood):
+    X, y, hours, _ = exposed_counts(60)
+    model = regressor(likelihood=likelihood, n_features=20)
+    expected = clone(model).fit(X, y, exposure=hours).predict(X)
+    minutes = clone(model).fit(X, y, exposure=60 * hours)
+    np.testing.assert_allclose(minutes.predict(X, exposure=60), expected, rtol=1e-3)
+    # Equal exposures are none.
+    expected = clone(model).fit(X, y).predict(X)
+    equal = clone(model).fit(X, y, exposure=np.full(60, 4.0))
+    np.testing.assert_allclose(equal.predict(X, exposure=4.0), expected, rtol=1e-3)
+
+
+def test_hours_can_be_counted_in_parts(exposed):
+    # Two counts at one place say the same of its rate as their sum does.
+    X, y, hours, _ = exposed_counts()
+    share = np.random.default_rng(4).uniform(0.1, 0.9, size=len(y))
+    first = np.random.default_rng(5).binomial(y, share)
+    parts = regressor(likelihood="poisson", n_features=20).fit(
+        np.vstack([X, X]),
+        np.concatenate([first, y - first]),
+        exposure=np.concatenate([share * hours, (1 - share) * hours]),
+    )
+    np.testing.assert_allclose(parts.predict(X), exposed.predict(X), rtol=0.02)
+
+
+def test_exposed_rows_come_and_go(exposed):
+    X, y, hours, _ = exposed_counts()
+    new, there = slice(100, None), slice(100)
+    model = regressor(likelihood="poisson", n_features=20)
+    model.partial_fit(X[there], y[there], exposure=hours[there])
+    before = model.predict(X)
+    model.partial_fit(X[new], y[new], exposure=hours[new])
+    after = model.predict(X)
+    np.testing.assert_allclose(after, exposed.predict(X), rtol=0.2)
+    model.forget(X[new], y[new], exposure=hours[new])
+    assert np.abs(model.predict(X) - before).max() < 0.3 * np.abs(after - before).max()
+    larger = exposed.copy_with(X, y, n_features=40, exposure=hours)
+    np.testing.assert_allclose(larger.predict(X), exposed.predict(X), rtol=0.1)
+    again = pickle.loads(pickle.dumps(exposed)).refresh(X, y, exposure=hours)
+    np.testing.assert_allclose(again.predict(X), exposed.predict(X), rtol=0.1)
+
+
+def test_exposures_that_are_refused(exposed, fitted, classes):
+    X, y, hours, _ = exposed_counts()
+    for wrong, shown in ((0.0, "0"), (-1.0, "-1"), (np.nan, "nan"), (np.inf, "inf")):
+        bad = hours.copy()
+        bad[7] = wrong
+        message = f"exposure must be finite and positive; row 7 has {shown}"
+        with pytest.raises(ValueError, match=message):
+            clone(exposed).fit(X, y, exposure=bad)
+        with pytest.raises(ValueError, match=message):
+            exposed.predict(X, exposure=bad)
+    with pytest.raises(ValueError, match="one for each row"):
+        clone(exposed).fit(X, y, exposure=hours[:9])
+    for some in (hours[:9], np.tile(hours, 2)):
+        with pytest.raises(ValueError, match="X has 150 rows and exposure has"):
+            exposed.predict(X, exposure=some)
+    with pytest.raises(ValueError, match="names a column, which goes with target="):
+        clone(exposed).fit(X, y, exposure="hours")
+    for attempt in (
+        lambda: regressor().fit(X, y, exposure=hours),
+        lambda: fitted.predict(X, exposure=hours),
+        lambda: fitted.forget(X, y, exposure=hours),
+        lambda: classes.forget(X, np.where(y > 0, "up", "down"), exposure=hours),
+    ):
+        with pytest.raises(ValueError, match="an exposure is for counts"):
+            attempt()
+
+
+def test_large_tables_have_exposures_in_blocks(exposed, monkeypatch):
+    X, _, hours, _ = exposed_counts()
+    expected = exposed.predict(X, exposure=hours)
+    monkeypatch.setattr("zonal.estimators.base._BLOCK", 64)
+    np.testing.assert_allclose(exposed.predict(X, exposure=hours), expected)
+    hours[100] = 0
+    with pytest.raises(ValueError, match="row 100 has 0"):
+        exposed.predict(X, exposure=hours)
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_interval", "predict_dist"])

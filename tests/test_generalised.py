@@ -231,7 +231,9 @@ def test_an_interrupt_keeps_what_was_learned(monkeypatch):
 
 def test_bad_exposure_and_choices_are_refused():
     x = np.zeros((3, 1))
-    with pytest.raises(ValueError, match="exposure must be positive; row 1 has 0"):
+    with pytest.raises(
+        ValueError, match="exposure must be finite and positive; row 1 has 0"
+    ):
         ArraySource(x, np.ones(3), exposure=[1, 0, 2])
     precise = ArraySource(x, np.arange(3), precision=[1, 2, 3])
     with pytest.raises(ValueError, match="StudentT has no use for known precisions"):

@@ -94,7 +94,9 @@ def test_bad_input(table):
         ArraySource(x, y, weight=-np.ones(103))
     with pytest.raises(ValueError, match=r"weight must have shape \(103,\)"):
         ArraySource(x, y, weight=np.ones(4))
-    with pytest.raises(ValueError, match="precision must be positive; row 2 has 0"):
+    with pytest.raises(
+        ValueError, match="precision must be finite and positive; row 2 has 0"
+    ):
         ArraySource(x, y, precision=np.where(np.arange(103) == 2, 0.0, 1.0))
 
 

@@ -173,6 +173,58 @@ def test_weights_in_a_column(folder):
     )
 
 
+def counted(rows=ROWS):
+    """Counts beside the hours that they were counted in."""
+    table = frame(rows)[["a", "town", "times", "y"]]
+    generator = np.random.default_rng(5)
+    table["hours"] = generator.uniform(0.5, 5, rows)
+    table["count"] = generator.poisson(table.hours * np.exp(table.y))
+    return table.drop(columns="y")
+
+
+@pytest.mark.parametrize("rows", [ROWS, 120])
+def test_exposures_in_a_column(tmp_path, rows):
+    table, path = counted(rows), tmp_path / "counts.parquet"
+    table.to_parquet(path)
+    model = SphericalGPRegressor(n_features=20, likelihood="poisson")
+    model.fit(path, target="count", weight="times", exposure="hours")
+    assert model.columns_.names == ["a", "town"]
+    inputs, hours = table[["a", "town"]], table.hours
+    whole = SphericalGPRegressor(n_features=20, likelihood="poisson")
+    whole.fit(inputs, table["count"], table.times, exposure=hours)
+    expected = whole.predict(inputs)
+    np.testing.assert_allclose(model.predict(inputs), expected, atol=1e-6)
+    np.testing.assert_allclose(model.predict(path), expected, atol=1e-6)
+    for given in (path, table, pl.from_pandas(table)):
+        found = model.predict(given, exposure="hours")
+        np.testing.assert_allclose(found, hours * expected, rtol=1e-6)
+    found = model.predict(path, exposure=hours)
+    np.testing.assert_allclose(found, hours * expected, rtol=1e-6)
+    model.partial_fit(path, target="count", weight="times", exposure="hours")
+    whole.partial_fit(inputs, table["count"], table.times, exposure=hours)
+    np.testing.assert_allclose(model.predict(inputs), whole.predict(inputs), rtol=1e-4)
+
+
+def test_bad_exposures_in_files_are_named(tmp_path):
+    table, path = counted(), tmp_path / "counts.parquet"
+    model = SphericalGPRegressor(n_features=20, likelihood="poisson")
+    good = model.fit(table, target="count", exposure="hours")
+    for wrong, shown in ((0.0, "0"), (np.nan, "nan")):
+        table.loc[333, "hours"] = wrong
+        table.to_parquet(path)
+        message = rf"counts.parquet: exposure must .* positive; row 333 has {shown}"
+        with pytest.raises(ValueError, match=message):
+            good.fit(path, target="count", exposure="hours")
+        with pytest.raises(ValueError, match=message):
+            good.predict(path, exposure="hours")
+    with pytest.raises(ValueError, match="'minutes' is missing"):
+        good.predict(path, exposure="minutes")
+    with pytest.raises(ValueError, match="exposure is the name of a column"):
+        good.fit(path, target="count", exposure=table.hours)
+    with pytest.raises(ValueError, match="pass weight=, the name of a column"):
+        good.fit(path, None, table.times, target="count")
+
+
 def test_several_targets(folder):
     table = frame()[["a", "times", "y"]]
     table["z"] = -2 * table.y
@@ -213,6 +265,32 @@ def test_a_filter_leaves_rows_out(folder):
     kept = pd.concat([batch.frame.to_pandas() for batch in stream.batches(["a", "y"])])
     assert list(kept.columns) == ["a", "y"]
     assert (kept.a > 0).all()
+
+
+@pytest.mark.parametrize("rows", [ROWS, 120])
+def test_rows_that_a_filter_kept_are_counted_as_such(tmp_path, rows):
+    import pyarrow.compute as pc
+
+    table = frame(rows)[["a", "y"]].sort_values("y", ignore_index=True)
+    table.loc[60, "a"] = np.inf
+    table.to_parquet(tmp_path / "t.parquet")
+    stream = Stream.files(
+        tmp_path / "t.parquet", filter=pc.field("y") >= float(table.y[50])
+    )
+    with pytest.raises(ValueError, match=r"t.parquet, of the rows kept by .*rows 10\)"):
+        SphericalGPRegressor(n_features=20).fit(stream, target="y")
+
+
+def test_a_lazy_frame_is_to_be_collected():
+    lazy = pl.from_pandas(frame()[["a", "y"]]).lazy()
+    model = SphericalGPRegressor(n_features=20).fit(frame(50)[["a"]], frame(50).y)
+    for attempt in (
+        lambda: SphericalGPRegressor().fit(lazy.select("a"), frame().y),
+        lambda: SphericalGPRegressor().fit(lazy, target="y"),
+        lambda: model.predict(lazy.select("a")),
+    ):
+        with pytest.raises(TypeError, match=r"LazyFrame .*pass X.collect\(\)"):
+            attempt()
 
 
 def test_a_small_file_is_read_whole(folder):

@@ -191,12 +191,13 @@ class _OneThreadEach(distributed.WorkerPlugin):
 
 
 class _Piece(NamedTuple):
-    """A partition of a table: inputs, targets, weights, and its number."""
+    """A partition of a table: its number, inputs, targets, weights and exposure."""
 
     number: int
     inputs: Any
     targets: Any
     weights: Any
+    exposure: Any
 
 
 def _looked(
@@ -215,10 +216,12 @@ def _as_rows(
     """A partition as numbers, once for each target; nothing if it is empty."""
     if len(piece.inputs) == 0:
         return None
-    targets = np.asarray(piece.targets)
-    weights = None if piece.weights is None else np.asarray(piece.weights)
+    beside = [
+        None if one is None else np.asarray(one)
+        for one in (piece.targets, piece.weights, piece.exposure)
+    ]
     with naming(f"partition {piece.number}"):
-        return by_output(local._rows(columns, known, piece.inputs, targets, weights))
+        return by_output(local._rows(columns, known, piece.inputs, *beside))
 
 
 def _applied(function: Callable[[Any], Result], value: Any) -> Result:
@@ -237,29 +240,32 @@ def _is_dask(table: Any) -> bool:
     return dask.is_dask_collection(table)
 
 
-def _pieces(X, y, sample_weight, target, weight) -> list[Any]:
+def _pieces(X, y, sample_weight, target, weight, exposure) -> list[Any]:
     """Partitions of a table and what belongs to them, not yet computed."""
     if weight is not None and target is None:
         raise ValueError("weight= goes with target=; with y, pass sample_weight")
     if target is not None:
+        if sample_weight is not None:
+            raise ValueError("with target=, pass weight=, the name of a column")
         if y is not None:
             raise ValueError("give y, or target= for a column of the table, not both")
         others = [target] if isinstance(target, str) else list(target)
-        others += [] if weight is None else [weight]
+        others += [one for one in (weight, exposure) if isinstance(one, str)]
         lost = [name for name in others if name not in X.columns]
         if lost:
             raise ValueError(f"column {lost[0]!r} is missing; there is none to take")
         y = X[target]
         sample_weight = None if weight is None else X[weight]
+        exposure = X[exposure] if isinstance(exposure, str) else exposure
         X = X.drop(columns=others)
     if y is None:
         raise ValueError("there is no target: pass y, or target= for a column of X")
     inputs = _delayed(X)
     beside = [
         [None] * len(inputs) if one is None else _delayed(_along(one, X))
-        for one in (y, sample_weight)
+        for one in (y, sample_weight, exposure)
     ]
-    for name, parts in zip(("y", "sample_weight"), beside, strict=True):
+    for name, parts in zip(("y", "sample_weight", "exposure"), beside, strict=True):
         if len(parts) != len(inputs):
             raise ValueError(
                 f"X has {len(inputs)} partitions and {name} has {len(parts)}; "
@@ -280,7 +286,7 @@ def _along(values: Any, X: Any) -> Any:
             return values.rechunk({0: rows})
     if not _is_dask(values):
         raise TypeError(
-            f"X is a dask collection and y or its weights are a "
+            f"X is a dask collection and y, weights or exposure are a "
             f"{type(values).__name__}; give dask collections for all of them"
         )
     return values
@@ -312,8 +318,17 @@ class _OnCluster(SphericalGP):
         """The client in use: the one that was given, or the current one."""
         return distributed.default_client() if self.client is None else self.client
 
-    def _fit(self, X, y, sample_weight, *of_targets, target=None, weight=None):
-        pieces = self._computed(X, y, sample_weight, target, weight)
+    def _fit(
+        self,
+        X,
+        y,
+        sample_weight,
+        *of_targets,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
+        pieces = self._computed(X, y, sample_weight, target, weight, exposure)
         client, local = self.client_, self._unfitted()
         look = functools.partial(_looked, local._look, local._some_targets)
         seen = _gathered(client, [self._task(look, piece) for piece in pieces])
@@ -331,19 +346,21 @@ class _OnCluster(SphericalGP):
         self._accept(columns, models, known)
         return self
 
-    def _sources(self, X, y, sample_weight, target=None, weight=None):
-        pieces = self._computed(X, y, sample_weight, target, weight)
+    def _sources(self, X, y, sample_weight, target=None, weight=None, exposure=None):
+        pieces = self._computed(X, y, sample_weight, target, weight, exposure)
         return self._encoded(pieces, self.columns_, self._known)
 
-    def _computed(self, X, y, sample_weight, target, weight) -> list[Any]:
+    def _computed(self, X, y, sample_weight, target, weight, exposure) -> list[Any]:
         """Partitions on their way to the workers."""
+        self._check_exposure(exposure)
         if not _is_dask(X):
             raise TypeError(
                 f"X is a {type(X).__name__}; give a dask array or dataframe, or take "
                 f"{self._kind.__name__} for tables on one machine"
             )
         self.client_.register_plugin(_OneThreadEach())
-        return self.client_.compute(_pieces(X, y, sample_weight, target, weight))
+        pieces = _pieces(X, y, sample_weight, target, weight, exposure)
+        return self.client_.compute(pieces)
 
     def _encoded(
         self, pieces: list[Any], columns: Columns, known: dict[str, Any]
@@ -406,26 +423,46 @@ class _OnCluster(SphericalGP):
         self.to_local().save(path)
 
     def _lazily(
-        self, X: Any, read: Callable, columns: Sequence[int], dtype: Any = np.float64
+        self,
+        X: Any,
+        read: Callable,
+        columns: Sequence[int],
+        dtype: Any = np.float64,
+        exposure: Any = None,
     ) -> Any:
         """What is read off the local model for every row, as a lazy dask array."""
         local = self.to_local()
         if not _is_dask(X):
-            return read(local, X)
+            return read(local, X, **_beside(exposure))
+        if isinstance(exposure, str):
+            X, exposure = X.drop(columns=[exposure]), X[exposure]
+        parts = _delayed(X)
+        several = exposure is not None and (_is_dask(exposure) or np.ndim(exposure))
+        exposed = _delayed(_along(exposure, X)) if several else [exposure] * len(parts)
         model = dask.delayed(local)
         call = dask.delayed(functools.partial(_read_off, read, tuple(columns), dtype))
         blocks = [
-            da.from_delayed(call(model, part), (size, *columns), dtype)
-            for part, size in zip(_delayed(X), _sizes(X), strict=True)
+            da.from_delayed(call(model, part, **_beside(one)), (size, *columns), dtype)
+            for part, one, size in zip(parts, exposed, _sizes(X), strict=True)
         ]
         return da.concatenate(blocks, allow_unknown_chunksizes=True)
 
 
+def _beside(exposure: Any) -> dict[str, Any]:
+    """Exposure as it is passed to what knows of it."""
+    return {} if exposure is None else {"exposure": exposure}
+
+
 def _read_off(
-    read: Callable, columns: tuple[int, ...], dtype: Any, model: SphericalGP, X: Any
+    read: Callable,
+    columns: tuple[int, ...],
+    dtype: Any,
+    model: SphericalGP,
+    X: Any,
+    **beside: Any,
 ) -> np.ndarray:
     """What a worker predicts for a partition, which may be empty."""
-    return read(model, X) if len(X) else np.empty((0, *columns), dtype)
+    return read(model, X, **beside) if len(X) else np.empty((0, *columns), dtype)
 
 
 def _with_client(kind: type[SphericalGP]) -> Callable:
@@ -457,27 +494,33 @@ class DaskSphericalGPRegressor(_OnCluster, SphericalGPRegressor):
     _kind = SphericalGPRegressor
     __init__ = _with_client(SphericalGPRegressor)
 
-    def predict(self, X, return_std=False):
+    def predict(self, X, return_std=False, *, exposure=None):
         """Mean of a new target at each row, and its deviation on request, lazily."""
         outputs = tuple(self.outputs_shape_)
         if not return_std:
-            return self._lazily(X, SphericalGPRegressor.predict, outputs)
-        both = self._lazily(X, _mean_and_deviation, (2, *outputs))
+            mean = SphericalGPRegressor.predict
+            return self._lazily(X, mean, outputs, exposure=exposure)
+        columns = (2, *outputs)
+        both = self._lazily(X, _mean_and_deviation, columns, exposure=exposure)
         return both[:, 0], both[:, 1]
 
-    def predict_quantiles(self, X, alpha):
+    def predict_quantiles(self, X, alpha, *, exposure=None):
         """Quantiles of a new target, lazily."""
         read = functools.partial(_quantiles, alpha)
-        count = len(np.atleast_1d(alpha))
-        return self._lazily(X, read, (count, *self.outputs_shape_))
+        columns = (len(np.atleast_1d(alpha)), *self.outputs_shape_)
+        return self._lazily(X, read, columns, exposure=exposure)
 
 
-def _mean_and_deviation(model: SphericalGPRegressor, X: Any) -> np.ndarray:
-    return np.stack(model.predict(X, return_std=True), axis=1)
+def _mean_and_deviation(
+    model: SphericalGPRegressor, X: Any, **beside: Any
+) -> np.ndarray:
+    return np.stack(model.predict(X, return_std=True, **beside), axis=1)
 
 
-def _quantiles(alpha: Any, model: SphericalGPRegressor, X: Any) -> np.ndarray:
-    return model.predict_quantiles(X, alpha)
+def _quantiles(
+    alpha: Any, model: SphericalGPRegressor, X: Any, **beside: Any
+) -> np.ndarray:
+    return model.predict_quantiles(X, alpha, **beside)
 
 
 class DaskSphericalGPClassifier(_OnCluster, SphericalGPClassifier):

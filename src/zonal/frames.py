@@ -13,7 +13,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
-__all__ = ["Name", "Table", "Values", "two_dimensional"]
+__all__ = ["Name", "Table", "Values", "refuse_lazy", "two_dimensional"]
 
 Name = Hashable
 
@@ -189,8 +189,18 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
+def refuse_lazy(table: Any) -> None:
+    """Refuse a frame that is a plan, with no rows as yet."""
+    if hasattr(table, "collect") and hasattr(table, "collect_schema"):
+        raise TypeError(
+            f"a {type(table).__name__} holds no rows yet: pass X.collect(), or, if "
+            "they do not fit in memory, X.sink_parquet(...) and the file"
+        )
+
+
 def two_dimensional(table: Any) -> np.ndarray:
     """A table that is no frame, as an array of rows and columns."""
+    refuse_lazy(table)
     array = np.asarray(table)
     if array.dtype.kind in "OUS" and not hasattr(table, "dtype"):
         # Lists of mixed rows: keep numbers numbers.

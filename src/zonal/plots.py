@@ -39,9 +39,9 @@ def plot_prediction(model, X, y=None, *, coverage=(0.5, 0.9), ax=None):
     --------
     >>> from zonal import SphericalGPRegressor
     >>> from zonal.plots import plot_prediction
-    >>> X = np.linspace(-1, 1, 60)[:, None]
+    >>> X = np.linspace(-1, 1, 30)[:, None]
     >>> y = np.sin(4 * X[:, 0])
-    >>> model = SphericalGPRegressor(n_features=20).fit(X, y)
+    >>> model = SphericalGPRegressor().fit(X, y)
     >>> plot_prediction(model, X, y).get_ylabel()
     'target'
     """
@@ -72,6 +72,19 @@ def plot_calibration(model, X, y, *, bins=20, ax=None):
 
     A histogram of the probability integral transform: flat if uncertainty is right,
     a hill if intervals are too wide, a bowl if they are too narrow.
+
+    Examples
+    --------
+    >>> from zonal import SphericalGPRegressor
+    >>> from zonal.plots import plot_calibration
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.normal(size=(100, 1))
+    >>> y = X[:, 0] + generator.normal(size=100)
+    >>> model = SphericalGPRegressor().fit(X, y)
+    >>> ax = plot_calibration(model, X, y, bins=4)
+    >>> heights = [bar.get_height() for bar in ax.patches]
+    >>> bool(0.5 < min(heights) <= max(heights) < 1.5)
+    True
     """
     ax = _axes(ax)
     place = model.predict_dist(X).cdf(np.asarray(y, np.float64))
@@ -83,7 +96,17 @@ def plot_calibration(model, X, y, *, bins=20, ax=None):
 
 
 def plot_reliability(model, X, y, *, bins=15, ax=None):
-    """How often the predicted class is right, against how sure the model is."""
+    """How often the predicted class is right, against how sure the model is.
+
+    Examples
+    --------
+    >>> from zonal import SphericalGPClassifier
+    >>> from zonal.plots import plot_reliability
+    >>> X = np.linspace(-1, 1, 30)[:, None]
+    >>> model = SphericalGPClassifier().fit(X, X[:, 0] > 0)
+    >>> plot_reliability(model, X, X[:, 0] > 0).get_xlabel()
+    'stated probability'
+    """
     ax = _axes(ax)
     chance = model.predict_proba(X)
     sure, right = chance.max(axis=1), model.predict(X) == np.asarray(y)
@@ -99,7 +122,17 @@ def plot_reliability(model, X, y, *, bins=15, ax=None):
 
 
 def plot_spectrum(model, *, depths=_DEPTHS, ax=None):
-    """The learned share of each level, beside those of networks of some depths."""
+    """The learned share of each level, beside those of networks of some depths.
+
+    Examples
+    --------
+    >>> from zonal import SphericalGPRegressor
+    >>> from zonal.plots import plot_spectrum
+    >>> X = np.linspace(-1, 1, 30)[:, None]
+    >>> model = SphericalGPRegressor().fit(X, np.sin(4 * X[:, 0]))
+    >>> [line.get_label() for line in plot_spectrum(model, depths=[1, 3]).lines]
+    ['1 layers', '3 layers', 'learned']
+    """
     ax = _axes(ax)
     weights = model.level_weights_ / model.level_weights_.sum()
     levels = np.arange(len(weights))
@@ -115,7 +148,17 @@ def plot_spectrum(model, *, depths=_DEPTHS, ax=None):
 
 
 def plot_relevance(model, *, ax=None):
-    """Each column's share in telling rows apart."""
+    """Each column's share in telling rows apart.
+
+    Examples
+    --------
+    >>> from zonal import SphericalGPRegressor
+    >>> from zonal.plots import plot_relevance
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = SphericalGPRegressor().fit(X, np.sin(2 * X[:, 1]))
+    >>> [label.get_text() for label in plot_relevance(model).get_yticklabels()]
+    ['0', '1']
+    """
     ax = _axes(ax)
     order = np.argsort(model.relevance_)
     names = [str(model.columns_.names[place]) for place in order]
@@ -125,7 +168,17 @@ def plot_relevance(model, *, ax=None):
 
 
 def plot_history(model, *, ax=None):
-    """The bound a row at every step, stage by stage."""
+    """The bound a row at every step, stage by stage.
+
+    Examples
+    --------
+    >>> from zonal import SphericalGPRegressor
+    >>> from zonal.plots import plot_history
+    >>> X = np.linspace(-1, 1, 30)[:, None]
+    >>> model = SphericalGPRegressor().fit(X, np.sin(4 * X[:, 0]))
+    >>> [line.get_label() for line in plot_history(model).lines]
+    ['start', 'learn 1', 'solve']
+    """
     ax = _axes(ax)
     history = model.history_
     for stage in dict.fromkeys(history["stage"]):

@@ -283,9 +283,9 @@ def checked(
     rows = Chunk(
         _floating(x, "x"),
         _floating(y, "y"),
-        _positive(weight, "weight", len(x), first_row),
-        _positive(precision, "precision", len(x), first_row),
-        _positive(exposure, "exposure", len(x), first_row),
+        positive(weight, "weight", len(x), first_row),
+        positive(precision, "precision", len(x), first_row),
+        positive(exposure, "exposure", len(x), first_row),
     )
     if not (np.isfinite(rows.x).all() and np.isfinite(rows.y).all()):
         for column in range(rows.x.shape[1]):
@@ -294,21 +294,21 @@ def checked(
     return rows
 
 
-def _positive(values, name: str, count: int, first_row: int) -> np.ndarray | None:
+def positive(values, name: str, count: int, first_row: int) -> np.ndarray | None:
+    """One positive number for each row; weights may be zero."""
     if values is None:
         return None
     values = np.asarray(values, np.float64)
     if values.shape != (count,):
         raise ValueError(f"{name} must have shape ({count},), got {values.shape}")
-    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    enough = values >= 0 if name == "weight" else values > 0
+    bad = np.flatnonzero(~(np.isfinite(values) & enough))
     if len(bad):
+        least = "0 or more" if name == "weight" else "positive"
         raise ValueError(
-            f"{name} must be finite and 0 or more; row {first_row + bad[0]} has "
-            f"{values[bad[0]]}"
+            f"{name} must be finite and {least}; row {first_row + bad[0]} has "
+            f"{values[bad[0]]:g}: correct it or remove the row"
         )
-    if name != "weight" and np.any(values == 0):
-        row = first_row + int(np.argmin(values))
-        raise ValueError(f"{name} must be positive; row {row} has 0: remove the row")
     return values
 
 

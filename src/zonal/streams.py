@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from zonal.frames import refuse_lazy
 from zonal.sources import CHUNK_ROWS, Chunk, Source, joined
 
 __all__ = ["Batch", "Stream", "StreamSource", "stream_of"]
@@ -83,7 +84,16 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
-        """All rows in order, with some of the columns."""
+        """All rows in order, with some of the columns.
+
+        Examples
+        --------
+        >>> import pyarrow
+        >>> table = pyarrow.table({"x": [1.0, 2.0], "y": [0.0, 1.0]})
+        >>> for frame, origin, first_row in Stream.of(table).batches(["x"]):
+        ...     frame.column_names, origin, first_row
+        (['x'], 'the table', 0)
+        """
 
     @staticmethod
     def files(
@@ -105,6 +115,16 @@ class Stream(abc.ABC):
         delimiter
             What stands between two values of a CSV file; by default a comma, a
             semicolon, a tab or a bar, as the first line has it.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import pyarrow.compute as pc
+        >>> from pyarrow import csv, table
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     csv.write_csv(table({"x": [1.0, 2.0, 3.0]}), f"{folder}/some.csv")
+        ...     Stream.files(f"{folder}/*.csv", filter=pc.field("x") > 1).n_rows
+        2
         """
         dataset = _pyarrow("dataset").dataset
         found = _found(paths)
@@ -131,7 +151,15 @@ class Stream(abc.ABC):
         What can be read only once (a generator, a record-batch reader) is refused,
         because fitting takes several readings; with ``spool`` it is written to a
         temporary Parquet file first, which is removed with the stream.
+
+        Examples
+        --------
+        >>> import pyarrow
+        >>> days = (pyarrow.table({"x": [float(day)]}) for day in range(7))
+        >>> Stream.of(days, spool=True).n_rows
+        7
         """
+        refuse_lazy(table)
         module = type(table).__module__.split(".")[0]
         if module == "pyarrow" and hasattr(table, "get_fragments"):
             return _DatasetStream(table, None)
@@ -290,7 +318,9 @@ class _DatasetStream(Stream):
 
         schema = self._dataset.schema
         for fragment in self._dataset.get_fragments(filter=self._filter):
-            origin, row = getattr(fragment, "path", "") or "the table", 0
+            path, row = getattr(fragment, "path", "") or "the table", 0
+            # pyarrow does not tell which rows of the file these are.
+            counted = "" if self._filter is None else ", of the rows kept by the filter"
             scanner = fragment.scanner(
                 schema=schema,
                 columns=list(self.names if columns is None else columns),
@@ -302,10 +332,10 @@ class _DatasetStream(Stream):
             try:
                 for batch in scanner.to_batches():
                     if len(batch):
-                        yield Batch(_table_of(batch), origin, row)
+                        yield Batch(_table_of(batch), path + counted, row)
                         row += len(batch)
             except (OSError, ArrowException) as error:
-                raise StreamError(f"{origin} cannot be read: {error}") from error
+                raise StreamError(f"{path} cannot be read: {error}") from error
 
 
 def _table_of(batch: Any) -> Any:
@@ -334,10 +364,11 @@ class _FrameStream(Stream):
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
         for number, frame in enumerate(self._frames):
+            origin = f"frame {number}" if len(self._frames) > 1 else "the table"
             chosen = frame if columns is None else frame.select(list(columns))
             for start in range(0, len(frame), _BATCH_ROWS):
                 part = chosen[start : start + _BATCH_ROWS]
-                yield Batch(part.to_native(), f"frame {number}", start)
+                yield Batch(part.to_native(), origin, start)
 
 
 class _SpooledStream(Stream):

@@ -29,8 +29,8 @@ def load(path: str | os.PathLike) -> SphericalGPRegressor | SphericalGPClassifie
     >>> import tempfile
     >>> import numpy as np
     >>> from zonal import SphericalGPRegressor, load
-    >>> X = np.linspace(-1, 1, 50)[:, None]
-    >>> model = SphericalGPRegressor(n_features=20).fit(X, np.sin(3 * X[:, 0]))
+    >>> X = np.linspace(-1, 1, 30)[:, None]
+    >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(f"{folder}/sine.zonal")
     ...     again = load(f"{folder}/sine.zonal")

@@ -25,7 +25,15 @@ from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe
 from zonal.model import Model
 from zonal.objective import Process
-from zonal.sources import Chunk, Source, by_output, checked, merged, source_of
+from zonal.sources import (
+    Chunk,
+    Source,
+    by_output,
+    checked,
+    joined,
+    merged,
+    source_of,
+)
 from zonal.sphere import ARD
 from zonal.storing import write
 from zonal.streams import stream_of
@@ -175,17 +183,26 @@ class SphericalGP(
         tags.target_tags.required = True
         return tags
 
-    def _fit(self, X, y, sample_weight, *of_targets, target=None, weight=None):
+    def _fit(
+        self,
+        X,
+        y,
+        sample_weight,
+        *of_targets,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
         """Learn from a table. Nothing of the estimator changes unless it succeeds."""
-        table = target_table(X, y, target, weight)
+        self._check_exposure(exposure)
+        table = target_table(X, y, sample_weight, target, weight, exposure)
         name = target_name(y, target)
-        if table is not None and self._fits_memory(table):
-            X, y, sample_weight = table.in_memory()
-            table = None
         if table is not None:
             columns, some = table.learned(self._learned_columns, self._some_targets)
             known = self._learned_of_targets(some, *of_targets)
             sources = table.sources(columns, self._coded(known))
+            if self._fits_memory(table):
+                sources = self._sources_of(_all_rows(sources))
         else:
             if y is None:
                 raise ValueError(
@@ -194,7 +211,7 @@ class SphericalGP(
                 )
             columns = self._learned_columns([X])
             known = self._learned_of_targets(y, *of_targets)
-            rows = self._rows(columns, known, X, y, sample_weight)
+            rows = self._rows(columns, known, X, y, sample_weight, exposure)
             sources = self._sources_of(rows)
         known["target_name_"] = name
         recipe = self._recipe(columns)
@@ -207,6 +224,16 @@ class SphericalGP(
         """Whether a table is so small that all of it is learned from."""
         count = table.n_rows
         return count is not None and count <= recipe_of(self, None).sample_rows
+
+    #: Whether targets are counts, whose rates an exposure multiplies.
+    _counts = False
+
+    def _check_exposure(self, exposure) -> None:
+        if exposure is not None and not self._counts:
+            raise ValueError(
+                "an exposure is for counts: take SphericalGPRegressor with likelihood "
+                f"'poisson' or 'negative-binomial', not {self.likelihood!r}"
+            )
 
     def _coded(self, known: dict[str, Any]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda y: self._targets(y, known)
@@ -223,13 +250,16 @@ class SphericalGP(
             rows = merged(rows)
         return [source_of(one) for one in by_output(rows)]
 
-    def _sources(self, X, y, sample_weight, target=None, weight=None) -> list[Source]:
+    def _sources(
+        self, X, y, sample_weight, target=None, weight=None, exposure=None
+    ) -> list[Source]:
         """Further rows of the table that was fitted to, once for each target."""
-        table = target_table(X, y, target, weight)
+        self._check_exposure(exposure)
+        table = target_table(X, y, sample_weight, target, weight, exposure)
         if table is not None:
             return table.sources(self.columns_, self._coded(self._known))
         return self._sources_of(
-            self._rows(self.columns_, self._known, X, y, sample_weight)
+            self._rows(self.columns_, self._known, X, y, sample_weight, exposure)
         )
 
     def _may_start_warm(self, columns: Columns, recipe: Recipe) -> bool:
@@ -280,7 +310,7 @@ class SphericalGP(
         """Targets as numbers, checked against what is known of them."""
 
     def _rows(
-        self, columns: Columns, known: dict[str, Any], X, y, sample_weight
+        self, columns: Columns, known: dict[str, Any], X, y, sample_weight, exposure
     ) -> Chunk:
         """A table's rows as numbers."""
         x = columns.matrix(X)
@@ -290,10 +320,11 @@ class SphericalGP(
                 f"X has {len(x)} rows and y has {len(targets)}: inconsistent numbers "
                 "of samples; give one target for each row"
             )
-        weight = _one_each(sample_weight, len(x))
-        rows = Chunk(x, targets, weight)
+        weight = _one_each(sample_weight, len(x), "sample_weight")
+        exposure = _one_each(exposure, len(x), "exposure")
+        rows = Chunk(x, targets, weight, exposure=exposure)
         for one in by_output(rows):
-            checked(one.x, one.y, one.weight)
+            checked(one.x, one.y, one.weight, exposure=exposure)
         # A row that counts for nothing is no row.
         return rows if weight is None else rows[weight > 0]
 
@@ -377,24 +408,66 @@ class SphericalGP(
         return told
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y=None, sample_weight=None, *, target=None, weight=None):
+    def partial_fit(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
         """Add rows at the same hyper-parameters; the first call fits.
 
         With normal noise the result is exact, whatever the order that rows come in.
         With other likelihoods, rows before keep the sites that they had (see
         `zonal.inference`); ``refresh`` with all rows is exact again.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 100)[:, None]
+        >>> y = np.sin(3 * X[:, 0])
+        >>> model = SphericalGPRegressor()
+        >>> for day in range(4):
+        ...     model = model.partial_fit(X[day::4], y[day::4])
+        >>> bool(model.score(X, y) > 0.99)
+        True
         """
         if not hasattr(self, "models_"):
-            return self._fit(X, y, sample_weight, target=target, weight=weight)
-        return self._changed("add", self._sources(X, y, sample_weight, target, weight))
+            return self._fit(
+                X, y, sample_weight, target=target, weight=weight, exposure=exposure
+            )
+        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+        return self._changed("add", sources)
 
-    def forget(self, X, y=None, sample_weight=None, *, target=None, weight=None):
+    def forget(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
         """Take rows out of the model, as if they had never been in its sums.
 
         Hyper-parameters stay, and with normal noise the result is exact.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> before = model.predict(X)
+        >>> model = model.partial_fit([[0.0]], [50.0]).forget([[0.0]], [50.0])
+        >>> bool(np.allclose(model.predict(X), before))
+        True
         """
         check_is_fitted(self)
-        sources = self._sources(X, y, sample_weight, target, weight)
+        sources = self._sources(X, y, sample_weight, target, weight, exposure)
         return self._changed("forget", sources)
 
     def _changed(self, change: str, sources: list[Source]):
@@ -407,6 +480,16 @@ class SphericalGP(
         """Add the rows that another model has seen; both come from the same fit.
 
         ``emptied`` makes models for other shards to fill with ``partial_fit``.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> shard = model.emptied().partial_fit([[-0.5], [0.5]], np.sin([-1.5, 1.5]))
+        >>> model = model.merge(shard)
+        >>> model.models_[0].statistics.rows
+        32.0
         """
         check_is_fitted(self)
         check_is_fitted(other)
@@ -420,20 +503,49 @@ class SphericalGP(
         return self
 
     def emptied(self):
-        """A model with the same hyper-parameters that has seen no rows."""
+        """A model with the same hyper-parameters that has seen no rows.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> empty = model.emptied()
+        >>> bool(np.allclose(empty.predict(X), 0))      # the mean of the prior
+        True
+        >>> empty.relevance_ == model.relevance_
+        array([ True])
+        """
         check_is_fitted(self)
         models = tuple(model.emptied() for model in self.models_)
         return self._like_me({}, models)
 
     def copy_with(
-        self, X, y=None, sample_weight=None, *, n_features, target=None, weight=None
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        n_features,
+        target=None,
+        weight=None,
+        exposure=None,
     ):
         """The same kernel solved on rows with more features.
 
         A model keeps no rows, so they are given again; nothing is learned anew.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor(n_features=10).fit(X, np.sin(3 * X[:, 0]))
+        >>> larger = model.copy_with(X, np.sin(3 * X[:, 0]), n_features=20)
+        >>> larger.process_.basis.n_features, larger.depth_ == model.depth_
+        (20, True)
         """
         check_is_fitted(self)
-        sources = self._sources(X, y, sample_weight, target, weight)
+        sources = self._sources(X, y, sample_weight, target, weight, exposure)
         recipe = dataclasses.replace(
             self._recipe(self.columns_), solve_features=n_features, most_steps=0
         )
@@ -443,10 +555,29 @@ class SphericalGP(
         return self._like_me({"solve_features": n_features}, models)
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def refresh(self, X, y=None, sample_weight=None, *, target=None, weight=None):
-        """Learn hyper-parameters anew from rows, starting from those there are."""
+    def refresh(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
+        """Learn hyper-parameters anew from rows, starting from those there are.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> model = model.refresh(X, np.cos(3 * X[:, 0]))        # the world has changed
+        >>> bool(abs(model.predict([[0.0]])[0] - 1) < 0.01)
+        True
+        """
         check_is_fitted(self)
-        sources = self._sources(X, y, sample_weight, target, weight)
+        sources = self._sources(X, y, sample_weight, target, weight, exposure)
         recipe = self._recipe(self.columns_)
         models = self._taught(sources, self._known, recipe, self.process_)
         self._accept(self.columns_, models, self._known)
@@ -465,7 +596,29 @@ class SphericalGP(
         return {name: getattr(self, name) for name in ("target_name_", *self._own)}
 
     def summary(self) -> Summary:
-        """What was learned, as a table: print it, or end a notebook's cell with it."""
+        """What was learned, as a table: print it, or end a notebook's cell with it.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> print(model.summary())
+        SphericalGPRegressor
+        ====================
+        rows                     30  counted by weight
+        columns                   1
+        features ...
+        depth ...
+        bound ...
+        steps ...
+        noise ...
+        residuals ...
+        level 0 ...
+        level 1 ...
+        ...
+        column 0             100.0%  relevance
+        """
         check_is_fitted(self)
         return summary_of(self)
 
@@ -475,6 +628,17 @@ class SphericalGP(
         It holds plain numbers and texts: reading it runs no code. ``metrics``, numbers
         by name such as scores on held-out rows, are kept with the model and come back
         as ``metrics_``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from zonal import SphericalGPRegressor, load
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/sine.zonal")
+        ...     load(f"{folder}/sine.zonal").predict([[0.5]]).round(2)
+        array([1.])
         """
         check_is_fitted(self)
         parameters = self.get_params(deep=False)
@@ -510,15 +674,22 @@ def _level_variances(process: Process) -> np.ndarray:
     return weights * float(basis.variance)
 
 
-def _one_each(weight, count: int) -> np.ndarray | None:
-    if weight is None:
+def _all_rows(sources: list[Source]) -> Chunk:
+    """The rows of a small table, with all of their targets."""
+    every = [joined(list(source.chunks())) for source in sources]
+    if len(every) == 1:
+        return every[0]
+    return dataclasses.replace(every[0], y=np.column_stack([one.y for one in every]))
+
+
+def _one_each(values, count: int, name: str) -> np.ndarray | None:
+    if values is None:
         return None
-    weight = np.asarray(weight, np.float64)
-    if weight.ndim == 0:
-        return np.full(count, float(weight))
-    if weight.shape != (count,):
+    values = np.asarray(values, np.float64)
+    if values.ndim == 0:
+        return np.full(count, float(values))
+    if values.shape != (count,):
         raise ValueError(
-            f"sample_weight.shape == {weight.shape}, expected {(count,)}: "
-            "one for each row"
+            f"{name}.shape == {values.shape}, expected {(count,)}: one for each row"
         )
-    return weight
+    return values

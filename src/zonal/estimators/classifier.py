@@ -70,6 +70,16 @@ feature_names_in_
             Instead of y: the column of the table that is the target.
         weight : str, optional
             The column of the table that says how often each row counts.
+
+        Examples
+        --------
+        >>> import pyarrow
+        >>> from zonal import SphericalGPClassifier
+        >>> x = np.linspace(-1, 1, 30)
+        >>> table = pyarrow.table({"x": x, "sign": np.where(x > 0, "plus", "minus")})
+        >>> model = SphericalGPClassifier().fit(table, target="sign")
+        >>> model.classes_
+        array(['minus', 'plus'], dtype='<U5')
         """
         return self._fit(X, y, sample_weight, target=target, weight=weight)
 
@@ -89,6 +99,16 @@ feature_names_in_
         ``classes`` are all there are, if the first rows do not have them all. Rows
         before keep the sites that they had (see `zonal.inference`), which is close to
         exact where new rows do not change the picture; ``refresh`` is exact again.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPClassifier
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = np.where(X[:, 0] > 0, "up", "down")
+        >>> model = SphericalGPClassifier()
+        >>> model = model.partial_fit(X[::2], y[::2], classes=["up", "down"])
+        >>> model.partial_fit(X[1::2], y[1::2]).predict([[-0.9], [0.9]])
+        array(['down', 'up'], dtype='<U4')
         """
         if hasattr(self, "models_"):
             sources = self._sources(X, y, sample_weight, target, weight)
@@ -130,16 +150,45 @@ feature_names_in_
         Returns
         -------
         ndarray of shape (rows, classes)
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPClassifier
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPClassifier().fit(X, X[:, 0] > 0)
+        >>> model.predict_proba([[-1.0], [0.0], [1.0]]).round(1)
+        array([[1. , 0. ],
+               [0.5, 0.5],
+               [0. , 1. ]])
         """
         return self._gathered(X, lambda one: one.probabilities())
 
     def predict_log_proba(self, X):
-        """Logarithms of the probabilities of each class."""
+        """Logarithms of the probabilities of each class.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPClassifier
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPClassifier().fit(X, X[:, 0] > 0)
+        >>> odds = np.exp(np.diff(model.predict_log_proba([[1.0]])))
+        >>> bool(odds[0, 0] > 20)
+        True
+        """
         tiny = np.finfo(np.float64).tiny
         return np.log(np.maximum(self.predict_proba(X), tiny))
 
     def predict(self, X):
-        """The most probable class of each row."""
+        """The most probable class of each row.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPClassifier
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPClassifier().fit(X, np.where(X[:, 0] > 0, "up", "down"))
+        >>> model.predict([[-0.9], [0.9]])
+        array(['down', 'up'], dtype='<U4')
+        """
         return self._labels_of(self.predict_proba(X))
 
     def decision_function(self, X):
@@ -148,12 +197,29 @@ feature_names_in_
         Returns
         -------
         ndarray of shape (rows,) for two classes, else (rows, classes)
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPClassifier
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPClassifier().fit(X, X[:, 0] > 0)
+        >>> model.decision_function([[-1.0], [1.0]]) > 0
+        array([False,  True])
         """
         logs = self.predict_log_proba(X)
         return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
 
     def log_score(self, X, y, sample_weight=None):
-        """Mean log probability of the true classes; higher is better."""
+        """Mean log probability of the true classes; higher is better.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPClassifier
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPClassifier().fit(X, X[:, 0] > 0)
+        >>> bool(model.log_score(X, X[:, 0] > 0) > np.log(0.5))     # better than a coin
+        True
+        """
         check_is_fitted(self)
         check_consistent_length(X, y, sample_weight)
         codes = self._targets(y, self._known).astype(int)

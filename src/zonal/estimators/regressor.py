@@ -1,8 +1,11 @@
 """Regression: numbers and counts, with all that is known of a new target."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin, _fit_context
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import (
     check_array,
     check_consistent_length,
@@ -13,9 +16,13 @@ from zonal.calibration import Calibration
 from zonal.distributions import PredictiveDistribution
 from zonal.estimators.base import SphericalGP
 from zonal.estimators.settings import likelihood_of
+from zonal.estimators.tables import exposure_of
 from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
+from zonal.likelihoods import CountLikelihood
 from zonal.model import Model, fit_outputs
 from zonal.posterior import Prediction
+from zonal.sources import positive
+from zonal.streams import Stream, stream_of
 
 __all__ = ["SphericalGPRegressor"]
 
@@ -112,7 +119,16 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, target=None, weight=None):
+    def fit(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
         """Learn from a table.
 
         Parameters
@@ -128,8 +144,34 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
             Instead of y: the column, or columns, of the table that are the target.
         weight : str, optional
             The column of the table that says how often each row counts.
+        exposure : array of shape (rows,), or str with ``target``, optional
+            For counts: what each row's rate is multiplied by, such as hours watched or
+            people at risk; or the column of the table that says so.
+
+        Examples
+        --------
+        A table with its target in it, and counts over unequal hours:
+
+        >>> import pyarrow
+        >>> from zonal import SphericalGPRegressor
+        >>> x = np.linspace(-1, 1, 30)
+        >>> table = pyarrow.table({"x": x, "sine": np.sin(3 * x)})
+        >>> SphericalGPRegressor().fit(table, target="sine").predict([[0.5]]).round(2)
+        array([1.])
+        >>> hours = 1 + np.arange(30) % 3
+        >>> counts = np.random.default_rng(0).poisson(7 * hours)
+        >>> model = SphericalGPRegressor(likelihood="poisson")
+        >>> model = model.fit(x[:, None], counts, exposure=hours)
+        >>> bool(abs(model.predict([[0.0]])[0] - 7) < 1)
+        True
         """
-        return self._fit(X, y, sample_weight, target=target, weight=weight)
+        return self._fit(
+            X, y, sample_weight, target=target, weight=weight, exposure=exposure
+        )
+
+    @property
+    def _counts(self) -> bool:
+        return isinstance(likelihood_of(self.likelihood), CountLikelihood)
 
     def _learned_of_targets(self, y):
         y = self._numbers(y)
@@ -172,68 +214,141 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         ]
         self.noise_ = np.array(noise) if self.outputs_shape_ else float(noise[0])
 
-    def predict(self, X, return_std=False):
+    def predict(self, X, return_std=False, *, exposure=None):
         """Mean of a new target at each row, and its standard deviation on request.
 
         The deviation is that of a new target, noise included, and calibrated: each
         row of the table, predicted from all the others, has told how wide it must be.
 
+        Counts are those of an ``exposure`` of one, unless it is given: one number for
+        each row, one for all of them, or the name of a column.
+
         Returns
         -------
         mean : ndarray of shape (rows,) or (rows, outputs)
         std : ndarray of the same shape, with ``return_std``
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> mean, std = model.predict([[0.5], [9.0]], return_std=True)
+        >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01), bool(std[1] > 10 * std[0])
+        (True, True)
         """
         if not return_std:
-            return self._gathered(X, lambda one: one.mean)
+            return self._gathered(X, lambda one: one.mean, exposure)
         # Both from one prediction: columns of mean and deviation.
         both = self._gathered(
-            X, lambda one: np.column_stack([one.mean, np.sqrt(one.variance_y)])
+            X,
+            lambda one: np.column_stack([one.mean, np.sqrt(one.variance_y)]),
+            exposure,
         )
         return both[:, 0], both[:, 1]
 
-    def predict_interval(self, X, coverage=0.9):
+    def score(self, X, y, sample_weight=None, *, exposure=None):
+        """Share of the targets' variance that the mean explains, R².
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> bool(model.score(X, np.sin(3 * X[:, 0])) > 0.99)
+        True
+        """
+        mean = self.predict(X, exposure=exposure)
+        return r2_score(y, mean, sample_weight=sample_weight)
+
+    def predict_interval(self, X, coverage=0.9, *, exposure=None):
         """Central intervals that hold a new target with a probability of ``coverage``.
 
         Returns
         -------
         ndarray of shape (rows, 2) or (rows, 2, outputs)
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 100)[:, None]
+        >>> y = X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> model = SphericalGPRegressor().fit(X, y)
+        >>> low, high = model.predict_interval(X, coverage=0.8).T
+        >>> bool(abs(np.mean((low < y) & (y < high)) - 0.8) < 0.1)
+        True
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage lies between 0 and 1; {coverage} does not")
-        return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+        ends = [(1 - coverage) / 2, (1 + coverage) / 2]
+        return self.predict_quantiles(X, ends, exposure=exposure)
 
-    def predict_quantiles(self, X, alpha):
+    def predict_quantiles(self, X, alpha, *, exposure=None):
         """Quantiles of a new target.
 
         Returns
         -------
         ndarray of shape (rows, len(alpha)) or (rows, len(alpha), outputs)
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> counts = np.random.default_rng(0).poisson(np.exp(2 + X[:, 0]))
+        >>> model = SphericalGPRegressor(likelihood="poisson")
+        >>> low, high = model.fit(X, counts).predict_quantiles([[0.0]], [0.05, 0.95])[0]
+        >>> bool(low < np.exp(2) < high), bool(low == int(low))
+        (True, True)
         """
         levels = np.atleast_1d(np.asarray(alpha, np.float64))
         if not np.all((levels > 0) & (levels < 1)):
             raise ValueError(f"quantiles lie between 0 and 1; {alpha} do not")
-        return self._gathered(X, lambda one: one.quantiles(levels))
+        return self._gathered(X, lambda one: one.quantiles(levels), exposure)
 
-    def predict_dist(self, X):
+    def predict_dist(self, X, *, exposure=None):
         """The distribution of a new target at each row.
 
         Returns
         -------
         PredictiveDistribution, or a list of them, one for each output
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 100)[:, None]
+        >>> y = X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> model = SphericalGPRegressor().fit(X, y)
+        >>> distribution = model.predict_dist([[0.0], [0.5]])
+        >>> distribution.mean().round(1)
+        array([0. , 0.5])
+        >>> distribution.cdf(0.25).round(2)      # the chance of less than that
+        array([0.99, 0.  ])
         """
-        blocks = [self._predictions(x) for x in self._blocks(X)]
+        blocks = [self._predictions(*block) for block in self._exposed(X, exposure)]
         found = [
             PredictiveDistribution(type(parts[0]).joined(parts))
             for parts in map(list, zip(*blocks, strict=True))
         ]
         return found if self.outputs_shape_ else found[0]
 
-    def sample_y(self, X, n_samples=1, random_state=0):
+    def sample_y(self, X, n_samples=1, random_state=0, *, exposure=None):
         """New targets drawn at random, a function and its noise each.
 
         Returns
         -------
         ndarray of shape (rows, n_samples) or (rows, outputs, n_samples)
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> counts = np.random.default_rng(0).poisson(np.exp(2 + X[:, 0]))
+        >>> model = SphericalGPRegressor(likelihood="poisson")
+        >>> draws = model.fit(X, counts).sample_y([[-1.0], [1.0]], n_samples=1000)
+        >>> draws.shape, bool(np.all(draws == np.floor(draws)))
+        ((2, 1000), True)
+        >>> bool(np.mean(draws[1] > draws[0]) > 0.95)
+        True
         """
         check_is_fitted(self)
         generator = np.random.default_rng(random_state)
@@ -246,37 +361,79 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
             shape = getattr(model, "calibration", Calibration())
             widths = shape.drawn_widths((n_samples,), generator)
             parts = []
-            for x in self._blocks(X):
+            for x, exposed in self._exposed(X, exposure):
                 f = functions(x)
-                parts.append(_targets_of(model, f, x, widths, generator))
+                parts.append(_targets_of(model, f, x, widths, generator, exposed))
             draws.append(np.concatenate(parts))
         if not self.outputs_shape_:
             return draws[0]
         return np.stack(draws, axis=1)
 
-    def log_score(self, X, y, sample_weight=None):
-        """Mean log predictive density of targets; higher is better."""
+    def log_score(self, X, y, sample_weight=None, *, exposure=None):
+        """Mean log predictive density of targets; higher is better.
+
+        Examples
+        --------
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 100)[:, None]
+        >>> y = X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> model = SphericalGPRegressor().fit(X, y)
+        >>> right = model.log_score(X, y)
+        >>> bool(right > model.log_score(X, y + 0.2))
+        True
+        """
         check_is_fitted(self)
         check_consistent_length(X, y, sample_weight)
         y = self._targets(y, self._known)
         columns = y.reshape(len(y), -1).T
         start, density = 0, []
-        for x in self._blocks(X):
+        for x, exposed in self._exposed(X, exposure):
             rows = slice(start, start + len(x))
             start += len(x)
-            pairs = zip(self._predictions(x), columns, strict=True)
+            pairs = zip(self._predictions(x, exposed), columns, strict=True)
             density.append(sum(one.log_density(c[rows]) for one, c in pairs))
         return float(np.average(np.concatenate(density), weights=sample_weight))
 
-    def _predictions(self, x: np.ndarray) -> list[Prediction | LatentPrediction]:
-        """What each output's model says of some rows."""
-        return [model.predict(x) for model in self.models_]
+    def _exposed(self, X, exposure) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """A table as numbers, some rows at a time, each with its exposure."""
+        check_is_fitted(self)
+        self._check_exposure(exposure)
+        if exposure is None:
+            yield from ((x, None) for x in self._blocks(X))
+            return
+        if isinstance(exposure, str):
+            stream = stream_of(X)
+            X = Stream.of(X) if stream is None else stream
+            exposure = exposure_of(X, exposure)
+        single = np.ndim(exposure) == 0
+        every = np.atleast_1d(np.asarray(exposure, np.float64))
+        positive(every, "exposure", len(every), 0)
+        start = 0
+        for x in self._blocks(X):
+            rows = slice(start, start + len(x))
+            start += len(x)
+            part = np.repeat(every, len(x)) if single else every[rows]
+            if len(part) == len(x):
+                yield x, part
+        if not single and start != len(every):
+            raise ValueError(
+                f"X has {start} rows and exposure has {len(every)}: give one for each "
+                "row"
+            )
 
-    def _gathered(self, X, read) -> np.ndarray:
+    def _predictions(
+        self, x: np.ndarray, exposure: np.ndarray | None
+    ) -> list[Prediction | LatentPrediction]:
+        """What each output's model says of some rows."""
+        if exposure is None:
+            return [model.predict(x) for model in self.models_]
+        return [model.predict(x, exposure=exposure) for model in self.models_]  # pyright: ignore
+
+    def _gathered(self, X, read, exposure) -> np.ndarray:
         """Something of the predictions of all rows; outputs are the last axis."""
         blocks = []
-        for x in self._blocks(X):
-            parts = [read(one) for one in self._predictions(x)]
+        for block in self._exposed(X, exposure):
+            parts = [read(one) for one in self._predictions(*block)]
             blocks.append(np.stack(parts, axis=-1) if self.outputs_shape_ else parts[0])
         return np.concatenate(blocks)
 
@@ -287,6 +444,7 @@ def _targets_of(
     x: np.ndarray,
     widths: np.ndarray,
     generator: np.random.Generator,
+    exposure: np.ndarray | None,
 ) -> Float[np.ndarray, "rows samples"]:
     """Targets with noise, given functions drawn at some rows."""
     if isinstance(model, Model):
@@ -294,7 +452,8 @@ def _targets_of(
         deviations = f - mean + model.noise * generator.normal(size=f.shape)
         return mean + widths * deviations
     columns = [
-        model.likelihood.draw(f[:, number], generator) for number in range(f.shape[1])
+        model.likelihood.draw(f[:, number], generator, exposure)
+        for number in range(f.shape[1])
     ]
     scaling = model.scaling
     return scaling.mean(x)[:, None] + scaling.target_width * np.column_stack(columns)

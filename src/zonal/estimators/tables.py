@@ -10,7 +10,7 @@ import narwhals as nw
 import numpy as np
 
 from zonal.columns import Columns
-from zonal.sources import Chunk, Source, checked
+from zonal.sources import Chunk, Source, checked, positive
 from zonal.streams import (
     Stream,
     StreamError,
@@ -22,10 +22,16 @@ from zonal.streams import (
     values_of,
 )
 
-__all__ = ["TargetTable", "target_name", "target_table"]
+__all__ = [
+    "TargetTable",
+    "blocks_of",
+    "exposure_of",
+    "target_name",
+    "target_table",
+]
 
 
-def target_table(X, y, target, weight) -> "TargetTable | None":
+def target_table(X, y, sample_weight, target, weight, exposure) -> "TargetTable | None":
     """A table whose target is one of its columns, or None where y is given."""
     stream = stream_of(X)
     if target is None:
@@ -36,17 +42,27 @@ def target_table(X, y, target, weight) -> "TargetTable | None":
             )
         if weight is not None:
             raise ValueError("weight= goes with target=; with y, pass sample_weight")
+        if isinstance(exposure, str):
+            raise ValueError(
+                f"exposure={exposure!r} names a column, which goes with target=; with "
+                "y, pass one number for each row"
+            )
         return None
     if y is not None:
         raise ValueError("give y, or target= for a column of the table, not both")
+    if sample_weight is not None:
+        raise ValueError("with target=, pass weight=, the name of a column")
+    if not isinstance(exposure, str | None):
+        raise ValueError("with target=, exposure is the name of a column")
     stream = Stream.of(X) if stream is None else stream
     targets = [target] if isinstance(target, str) else list(target)
-    others = [*targets] if weight is None else [*targets, weight]
+    others = [*targets, *(one for one in (weight, exposure) if one is not None)]
     check_columns(stream, others)
     inputs = [name for name in stream.names if name not in others]
     if not inputs:
         raise ValueError("the table has no column beside its target to learn from")
-    return TargetTable(stream, inputs, targets, weight, isinstance(target, str))
+    single = isinstance(target, str)
+    return TargetTable(stream, inputs, targets, weight, exposure, single)
 
 
 def target_name(y, target) -> str | None:
@@ -57,27 +73,18 @@ def target_name(y, target) -> str | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TargetTable:
-    """A stream, and which of its columns are inputs, targets and weights."""
+    """A stream, and which of its columns are inputs, targets, weights and exposure."""
 
     stream: Stream
     inputs: list[str]
     targets: list[str]
     weight: str | None
+    exposure: str | None
     single: bool
 
     @property
     def n_rows(self) -> int | None:
         return self.stream.n_rows
-
-    def in_memory(self) -> tuple[Any, np.ndarray, np.ndarray | None]:
-        """Inputs, targets and weights of all rows."""
-        frames = [batch.frame for batch in self.stream.batches(self._read)]
-        if not frames:
-            raise ValueError("the table has no rows; give it at least one")
-        whole = nw.concat([nw.from_native(one, eager_only=True) for one in frames])
-        frame = whole.to_native()
-        weight = None if self.weight is None else values_of(frame, self.weight)
-        return whole.select(self.inputs).to_native(), self._targets_of(frame), weight
 
     def learned(
         self, learn: Callable[[Iterator[Any]], Columns], some: Callable[[Any], Any]
@@ -124,8 +131,8 @@ class TargetTable:
 
     @property
     def _read(self) -> list[str]:
-        more = [] if self.weight is None else [self.weight]
-        return [*self.inputs, *self.targets, *more]
+        more = [one for one in (self.weight, self.exposure) if one is not None]
+        return list(dict.fromkeys([*self.inputs, *self.targets, *more]))
 
     def _targets_of(self, frame: Any) -> np.ndarray:
         every = [values_of(frame, name) for name in self.targets]
@@ -143,12 +150,25 @@ class TargetTable:
         x = columns.matrix(inputs, first_row)
         y = coded(self._targets_of(frame))
         y = y if y.ndim == 1 else y[:, number]
-        weight = None
-        if self.weight is not None:
-            weight = np.asarray(values_of(frame, self.weight), np.float64)
-        rows = checked(x, y, weight, first_row=first_row)
+        weight, exposure = (
+            None if name is None else np.asarray(values_of(frame, name), np.float64)
+            for name in (self.weight, self.exposure)
+        )
+        rows = checked(x, y, weight, exposure=exposure, first_row=first_row)
         # A row that counts for nothing is no row.
         return rows if weight is None else rows[weight > 0]
+
+
+def exposure_of(stream: Stream, name: str) -> np.ndarray:
+    """The column of a stream that says what each row's rate is multiplied by."""
+    check_columns(stream, [name])
+    parts = [np.empty(0)]
+    for frame, origin, row in stream.batches([name]):
+        with naming(origin):
+            values = np.asarray(values_of(frame, name), np.float64)
+            positive(values, "exposure", len(values), row)
+            parts.append(values)
+    return np.concatenate(parts)
 
 
 def blocks_of(

@@ -83,7 +83,15 @@ class SphericalHarmonicFeatures(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
-        """Standardise a table and choose phases from its rows."""
+        """Standardise a table and choose phases from its rows.
+
+        Examples
+        --------
+        >>> from zonal import SphericalHarmonicFeatures
+        >>> X = np.random.default_rng(0).normal(size=(50, 3))
+        >>> len(SphericalHarmonicFeatures(20).fit(X).get_feature_names_out())
+        20
+        """
         if not self.scale > 0:
             raise ValueError(f"scale must be positive, got {self.scale}")
         columns = self._learned_columns([X])
@@ -112,7 +120,18 @@ class SphericalHarmonicFeatures(
         return self
 
     def transform(self, X):
-        """Features of some rows, of shape (rows, at most ``n_features``)."""
+        """Features of some rows, of shape (rows, at most ``n_features``).
+
+        Examples
+        --------
+        >>> from zonal import SphericalHarmonicFeatures
+        >>> X = np.random.default_rng(0).normal(size=(50, 2))
+        >>> features = SphericalHarmonicFeatures(200).fit(X)
+        >>> found = features.transform(X)
+        >>> kernel = features.basis_.covariance(features.scaling_.inputs(X))
+        >>> bool(np.abs(found @ found.T - kernel).max() < 0.1 * kernel.max())
+        True
+        """
         check_is_fitted(self)
         with quiet_phases():
             frame = whiten(self.basis_, np.float64)
