@@ -23,6 +23,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,6 +179,20 @@ def _watched(client: Any) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def _resumable(checkpoint: str | os.PathLike | None) -> Iterator[None]:
+    """A lost cluster, with a word on the checkpoint that is not lost with it."""
+    try:
+        yield
+    except LostClusterError as error:
+        if checkpoint is None or not Path(checkpoint).exists():
+            raise
+        raise LostClusterError(
+            f"{error}; what was learned so far is in {os.fspath(checkpoint)}, and the "
+            "same fit with that checkpoint goes on from there"
+        ) from error.__cause__
+
+
 class _OneThreadEach(distributed.WorkerPlugin):
     """XLA keeps to the thread that calls it, on workers that have not started it."""
 
@@ -311,8 +326,22 @@ class _OnCluster(SphericalGP):
         """The client in use: the one that was given, or the current one."""
         return distributed.default_client() if self.client is None else self.client
 
-    def _fit(self, X, y, sample_weight, *of_targets, target=None, weight=None):
-        pieces = self._computed(X, y, sample_weight, target, weight)
+    def _fit(
+        self,
+        X,
+        y,
+        sample_weight,
+        *of_targets,
+        target=None,
+        weight=None,
+        checkpoint=None,
+    ):
+        self._check_checkpoint(checkpoint)
+        with _resumable(checkpoint):
+            pieces = self._computed(X, y, sample_weight, target, weight)
+            return self._fit_pieces(pieces, of_targets, checkpoint)
+
+    def _fit_pieces(self, pieces: list[Any], of_targets: Sequence[Any], checkpoint):
         client, local = self.client_, self._unfitted()
         look = functools.partial(_looked, local._look, local._some_targets)
         seen = _gathered(client, [self._task(look, piece) for piece in pieces])
@@ -325,7 +354,7 @@ class _OnCluster(SphericalGP):
         sources = self._encoded(pieces, columns, known)
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None
-        models = self._taught(sources, known, recipe, start)
+        models = self._taught(sources, known, recipe, start, checkpoint)
         self._accept(columns, models, known)
         return self
 

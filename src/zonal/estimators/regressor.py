@@ -112,7 +112,16 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, target=None, weight=None):
+    def fit(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        checkpoint=None,
+    ):
         """Learn from a table.
 
         Parameters
@@ -128,8 +137,20 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
             Instead of y: the column, or columns, of the table that are the target.
         weight : str, optional
             The column of the table that says how often each row counts.
+        checkpoint : path, optional
+            A file to keep the progress of a long fit in. If the fit is cut off, even by
+            a kill, the same call finds the file, goes on, and ends with the same model.
+            A fit that is done removes it; one that a limit or a callback stopped leaves
+            it, to go on with more time.
         """
-        return self._fit(X, y, sample_weight, target=target, weight=weight)
+        return self._fit(
+            X,
+            y,
+            sample_weight,
+            target=target,
+            weight=weight,
+            checkpoint=checkpoint,
+        )
 
     def _learned_of_targets(self, y):
         y = self._numbers(y)
@@ -158,11 +179,12 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         # Their shape is all there is to know. A copy: a view would keep all of them.
         return y[:1].copy()
 
-    def _learned(self, sources, known, recipe, start, callback):
+    def _learned(self, sources, known, recipe, start, callback, checkpoint=None):
         likelihood = likelihood_of(self.likelihood)
+        how = (recipe, callback, checkpoint, start)
         if likelihood is None:
-            return fit_outputs(sources, recipe, callback, start=start)
-        return (fit_likelihood(sources[0], likelihood, recipe, callback, start),)
+            return fit_outputs(sources, *how)
+        return (fit_likelihood(sources[0], likelihood, *how),)
 
     def _describe(self):
         super()._describe()
