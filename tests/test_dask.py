@@ -262,3 +262,36 @@ def test_a_cluster_that_is_gone_is_said():
         with pytest.raises(LostClusterError, match="fit again"):
             model.fit(table, target)
     assert not hasattr(model, "models_")
+
+
+@pytest.mark.parametrize("kind", ["numbers", "two"])
+def test_a_fit_goes_on_where_a_lost_cluster_left_it(kind, tmp_path):
+    path = tmp_path / "run.zonal"
+    numbers = kind == "numbers"
+    estimator = DaskSphericalGPRegressor if numbers else DaskSphericalGPClassifier
+    table = da.from_array(X, chunks=(100, 3))
+    target = da.from_array(Y if numbers else CLASSES[kind], chunks=100)
+    seen = []
+    with cluster(1) as one, Client(one, timeout="5s") as client:
+        whole = estimator(30, client=client).fit(table, target)
+
+        def close(step):
+            # Classes are in the second pass over all rows by then.
+            if step.stage == "learn 1" if numbers else (step.stage == "infer"):
+                seen.append(step)
+            if len(seen) == 2:
+                one.close()
+
+        model = estimator(30, client=client, callbacks=[close])
+        with pytest.raises(LostClusterError, match=rf"{path}, and the same fit"):
+            model.fit(table, target, checkpoint=path)
+    assert path.exists()
+    with cluster(2) as two, Client(two) as client:
+        model.set_params(client=client, callbacks=[seen.append])
+        model.fit(table, target, checkpoint=path)
+    again = [step.stage for step in seen[2:]]
+    assert ("learn 1" in again) == numbers
+    assert not path.exists()
+    read = "predict" if numbers else "predict_proba"
+    expected = getattr(whole.to_local(), read)(X)
+    assert np.array_equal(getattr(model.to_local(), read)(X), expected)

@@ -2,13 +2,29 @@
 
 import dataclasses
 import os
+import warnings
+from pathlib import Path
 
 import numpy as np
 
+from zonal.inference import Passes
 from zonal.objective import Process
-from zonal.storing import FileError, read, write
+from zonal.sites import Inferred
+from zonal.storing import FileError, part_of, read, write
 
-__all__ = ["Progress", "Step", "load_progress", "save_progress"]
+__all__ = [
+    "CheckpointWarning",
+    "Progress",
+    "Step",
+    "check_place",
+    "load_progress",
+    "remove_progress",
+    "save_progress",
+]
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written or removed; the fit itself goes on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +43,9 @@ class Progress:
     """Everything there is to know between two rounds of learning.
 
     ``stage`` counts the samples, ``steps`` the steps on the present one; ``bound`` and
-    ``score`` are the bound per row and the held-out log density reached.
+    ``score`` are the bound per row and the held-out log density reached. Likelihoods
+    other than normal noise have ``sites`` too, inferred for the process, and ``passes``
+    over all rows, once these have begun.
     """
 
     process: Process
@@ -38,6 +56,19 @@ class Progress:
     score: float = -np.inf
     done: bool = False
     history: tuple[Step, ...] = ()
+    sites: Inferred | None = None
+    passes: Passes | None = None
+
+
+def check_place(path: str | os.PathLike) -> None:
+    """Refuse a checkpoint that could never be written, before anything is learned."""
+    folder = Path(path).resolve().parent
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder to keep {path} in; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"{folder} cannot be written to; keep the checkpoint in another folder"
+        )
 
 
 def save_progress(
@@ -55,9 +86,28 @@ def load_progress(path: str | os.PathLike, fingerprint: str) -> Progress | None:
         return None
     except FileError as error:
         raise ValueError(f"{error}; remove it to start afresh") from error
+    except OSError as error:
+        raise ValueError(
+            f"the checkpoint {os.fspath(path)} cannot be read ({error}); make it "
+            "readable, remove it to start afresh, or name another file"
+        ) from error
     if found["fingerprint"] != fingerprint:
         raise ValueError(
             f"{os.fspath(path)} is the checkpoint of another recipe or other rows; "
             "remove it to start afresh, or name another file"
         )
     return found["progress"]
+
+
+def remove_progress(path: str | os.PathLike) -> None:
+    """Remove a checkpoint that is done with, and what a killed write may have left."""
+    try:
+        for file in (Path(path), part_of(path)):
+            file.unlink(missing_ok=True)
+    except OSError as error:
+        warnings.warn(
+            f"the fit is done, but its checkpoint could not be removed ({error}); "
+            "remove it before other rows are fitted with the same file",
+            CheckpointWarning,
+            stacklevel=3,
+        )

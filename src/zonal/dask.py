@@ -23,6 +23,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -179,6 +180,20 @@ def _watched(client: Any) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def _resumable(checkpoint: str | os.PathLike | None) -> Iterator[None]:
+    """A lost cluster, with a word on the checkpoint that is not lost with it."""
+    try:
+        yield
+    except LostClusterError as error:
+        if checkpoint is None or not Path(checkpoint).exists():
+            raise
+        raise LostClusterError(
+            f"{error}; what was learned so far is in {os.fspath(checkpoint)}, and the "
+            "same fit with that checkpoint goes on from there"
+        ) from error.__cause__
+
+
 class _OneThreadEach(distributed.WorkerPlugin):
     """XLA keeps to the thread that calls it, on workers that have not started it."""
 
@@ -327,8 +342,21 @@ class _OnCluster(SphericalGP):
         target=None,
         weight=None,
         exposure=None,
+        checkpoint=None,
     ):
-        pieces = self._computed(X, y, sample_weight, target, weight, exposure)
+        self._check_checkpoint(checkpoint)
+        name = target_name(y, target)
+        with _resumable(checkpoint):
+            pieces = self._computed(X, y, sample_weight, target, weight, exposure)
+            return self._fit_pieces(pieces, of_targets, name, checkpoint)
+
+    def _fit_pieces(
+        self,
+        pieces: list[Any],
+        of_targets: Sequence[Any],
+        name: str | None,
+        checkpoint: Any,
+    ):
         client, local = self.client_, self._unfitted()
         look = functools.partial(_looked, local._look, local._some_targets)
         seen = _gathered(client, [self._task(look, piece) for piece in pieces])
@@ -338,11 +366,11 @@ class _OnCluster(SphericalGP):
         columns = functools.reduce(Look.merged, [one for one, _ in seen]).columns()
         some = np.concatenate([some for _, some in seen])
         known = self._learned_of_targets(some, *of_targets)
-        known["target_name_"] = target_name(y, target)
+        known["target_name_"] = name
         sources = self._encoded(pieces, columns, known)
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None
-        models = self._taught(sources, known, recipe, start)
+        models = self._taught(sources, known, recipe, start, checkpoint)
         self._accept(columns, models, known)
         return self
 

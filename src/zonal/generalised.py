@@ -6,7 +6,7 @@ on all rows with `zonal.inference`, refitting energies between passes for nothin
 
 import dataclasses
 import functools
-import time
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.exceptions import ConvergenceWarning
 
-from zonal.checkpoints import Step
+from zonal.checkpoints import Progress, Step, remove_progress
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import infer
@@ -41,12 +41,10 @@ __all__ = ["GeneralisedModel", "LatentPrediction", "fit_likelihood"]
 # Passes are made in float64 where that costs a few seconds at most: rows times squared
 # features up to this.
 _AFFORDABLE = 1e10
-# Passes at most (more where they cost nothing), how many of them are followed by a
-# refit of energies and own parameters, and the relative change of the bound to end
-# with.
+# Passes at most (more where they cost nothing), and the relative change of the bound to
+# end with.
 _MOST_PASSES = 20
 _MANY_PASSES = 60
-_MOST_REFITS = 5
 _TOLERANCE = 1e-5
 # Rows that own parameters of a likelihood are fitted to.
 _OWN_ROWS = 10_000
@@ -60,6 +58,7 @@ def fit_likelihood(
     likelihood: Likelihood,
     recipe: Recipe | None = None,
     callback: Callable[[Step], Any] | None = None,
+    checkpoint: str | os.PathLike | None = None,
     start: Process | None = None,
 ) -> "GeneralisedModel":
     """Learn a Gaussian process with any likelihood from a table.
@@ -75,6 +74,10 @@ def fit_likelihood(
     callback
         Called with a `Step` after every step and every pass; learning stops where it
         returns true.
+    checkpoint
+        A file to keep the progress in, after every round of learning and every pass.
+        The same call finds it there, goes on, and ends with the same model; the file is
+        then removed.
     start
         A process to start from, instead of a choice of several.
 
@@ -91,7 +94,6 @@ def fit_likelihood(
     True
     """
     recipe = Recipe() if recipe is None else recipe
-    begin = time.monotonic()
     moments, weight, count = _counted(source, likelihood)
     offsets = likelihood.offsets(moments)
     scaling = _scaling(source, likelihood, recipe)
@@ -101,21 +103,21 @@ def fit_likelihood(
         recipe = dataclasses.replace(recipe, most_rows=few)
     if likelihood.real and not scaling.target_varies:
         recipe = dataclasses.replace(recipe, most_steps=0)
-    learner = SiteLearner(rows, recipe, likelihood, offsets, callback, start)
+    learner = SiteLearner(
+        rows, recipe, likelihood, offsets, callback, checkpoint, start
+    )
     progress = learner.run()
-    process = progress.process
-    process = enlarged(process, recipe.features_to_solve, learner.sample, recipe.seed)
-    history = list(progress.history)
+    history = learner.history
 
     def told(bound: float) -> None:
         passes = sum(step.stage == "infer" for step in history) + 1
-        seconds = time.monotonic() - begin
-        history.append(Step("infer", passes, count, bound / weight, seconds))
+        step = Step("infer", passes, count, bound / weight, learner.seconds)
+        history.append(step)
         if callback is not None:
-            callback(history[-1])
+            callback(step)
 
     with quiet_phases():
-        state = _solved(process, rows, weight, learner, told)
+        state = _solved(progress, rows, weight, learner, told)
     if not state.converged:
         warnings.warn(
             f"inference had not converged after {len(state.bounds)} passes; the best "
@@ -123,6 +125,8 @@ def fit_likelihood(
             ConvergenceWarning,
             stacklevel=2,
         )
+    if checkpoint is not None and progress.done:
+        remove_progress(checkpoint)
     # The sums of sites that would have come next are done with.
     state = dataclasses.replace(state, proposed=())
     return GeneralisedModel(scaling, state, tuple(history))
@@ -191,7 +195,7 @@ def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
 
 
 def _solved(
-    process: Process,
+    progress: Progress,
     rows: Source,
     weight: float,
     learner: SiteLearner,
@@ -201,23 +205,19 @@ def _solved(
 
     They start from the sample's sites, scaled up: most of the way is behind them.
     """
-    sample = learner.sample
+    sample, recipe = learner.sample, learner.recipe
+    process = enlarged(progress.process, recipe.features_to_solve, sample, recipe.seed)
     few = learner.on_sample(process)
     count = rows.n_rows
     work = (np.inf if count is None else count) * process.basis.n_features**2
     dtype: Any = np.float64 if work <= _AFFORDABLE else np.float32
-    if learner.recipe.dtype != "auto":
-        dtype = np.dtype(learner.recipe.dtype).type
+    if recipe.dtype != "auto":
+        dtype = np.dtype(recipe.dtype).type
     start = tuple(scaled_up(sums, weight / sums.rows) for sums in few.statistics)
     likelihood = learner.likelihood
-    penalty = "common" if learner.recipe.tightened else False
-    refits = 0
+    penalty = "common" if recipe.tightened else False
 
     def refit(state: Inferred) -> tuple[tuple[Process, ...], Likelihood]:
-        nonlocal refits
-        refits += 1
-        if refits > _MOST_REFITS:
-            return state.processes, state.likelihood
         fitted = functools.partial(
             fit_scales, names=("basis.free_energies",), tightened=penalty
         )
@@ -234,12 +234,14 @@ def _solved(
         few.likelihood,
         learner.offsets,
         start,
-        tightened=learner.recipe.tightened,
+        tightened=recipe.tightened,
         dtype=dtype,
         tolerance=_TOLERANCE,
         most_passes=_MOST_PASSES if work > _AFFORDABLE else _MANY_PASSES,
         refit=refit,
         callback=lambda _, bound: told(bound),
+        resumed=progress.passes,
+        keep=lambda at: learner.save(dataclasses.replace(progress, passes=at)),
     )
 
 

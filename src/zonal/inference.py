@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from zonal.basis import Basis
 from zonal.blas import suited_blas
-from zonal.frame import whiten
+from zonal.frame import Frame, whiten
 from zonal.likelihoods import Likelihood
 from zonal.objective import Process
 from zonal.sites import (
@@ -44,15 +45,35 @@ from zonal.sites import (
 from zonal.sources import Source, source_of
 from zonal.statistics import Statistics, row_weights
 
-__all__ = ["infer", "infer_batches"]
+__all__ = ["Passes", "infer", "infer_batches"]
 
 _SHORTEST_STEP = 1e-3
 # Rates of convergence are taken for no worse than this.
 _LARGEST_RATE = 0.9
+# Passes that a refit may follow.
+_MOST_REFITS = 5
 # A bound may fall by this much of itself through rounding of float32 features.
 _ROUNDING = 1e-7
 
 Refit = Callable[[Inferred], tuple[tuple[Process, ...], Likelihood]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Passes:
+    """Where inference is between two passes: all that it needs to go on from there.
+
+    ``processes`` and ``likelihood`` are those of the next pass, which starts from the
+    ``best`` state of those before; ``refitted`` says whether they were changed since.
+    """
+
+    processes: tuple[Process, ...]
+    likelihood: Likelihood
+    dtype: Any
+    best: Inferred | None = None
+    bounds: tuple[float, ...] = ()
+    step: float = 1.0
+    refits: int = 0
+    refitted: bool = False
 
 
 def infer(
@@ -70,6 +91,8 @@ def infer(
     keep_sites: bool = False,
     refit: Refit | None = None,
     callback: Callable[[int, float], Any] | None = None,
+    resumed: Passes | None = None,
+    keep: Callable[[Passes], Any] | None = None,
 ) -> Inferred:
     """Pass over the rows until the bound changes by less than ``tolerance`` of itself.
 
@@ -93,8 +116,12 @@ def infer(
     refit
         Called after a pass that did not lower the bound, for the priors and the
         likelihood to go on with, in the same features. What they spoil is taken back.
+        (The first few passes only: energies soon stay where they are.)
     callback
         Called with the number of each pass and the bound before it.
+    resumed, keep
+        Where the same inference was when it was cut off, and what is called after each
+        pass with what it takes to go on: the end is the same to the last bit.
 
     Examples
     --------
@@ -117,12 +144,16 @@ def infer(
         keep_sites,
         refit,
         callback,
+        keep,
     )
-    with suited_blas(processes[0].basis.n_features):
+    basis = processes[0].basis
+    first = Passes(tuple(processes), likelihood, dtype)
+    with suited_blas(basis.n_features):
         try:
-            return run.ended(tuple(processes), likelihood, start, dtype)
+            return run.ended(basis, resumed or first, start)
         except _CoarseSumsError:
-            return run.ended(tuple(processes), likelihood, None, np.float64)
+            fine = dataclasses.replace(first, dtype=np.float64, refits=run.at.refits)
+            return run.ended(basis, fine, None)
 
 
 class _CoarseSumsError(ArithmeticError):
@@ -131,7 +162,7 @@ class _CoarseSumsError(ArithmeticError):
 
 @dataclasses.dataclass(eq=False)
 class _Run:
-    """One inference: the best state so far, and how it goes on from there."""
+    """One inference: where it is, and how it goes on from there."""
 
     source: Source
     offsets: np.ndarray
@@ -142,52 +173,71 @@ class _Run:
     keep_sites: bool
     refit: Refit | None
     callback: Callable[[int, float], Any] | None
+    keep: Callable[[Passes], Any] | None
 
     def ended(
-        self,
-        processes: tuple[Process, ...],
-        likelihood: Likelihood,
-        start: Sequence[Statistics] | None,
-        dtype: Any,
+        self, basis: Basis, at: Passes, start: Sequence[Statistics] | None
     ) -> Inferred:
         """The state where the bound has stopped rising, or passes have run out."""
-        frame = whiten(processes[0].basis, dtype)
-        if start is None:
-            start = first_sums(frame, self.source, likelihood, self.offsets)
+        self.at = at
+        frame = whiten(basis, at.dtype)
+        if start is None and at.best is None:
+            start = first_sums(frame, self.source, at.likelihood, self.offsets)
             start = added(start, self.given)
-        self.best: Inferred | None = None
-        self.step, self.refitted = 1.0, False
-        now, bounds = tuple(start), []
-        factors = self._factors(processes, now)
-        for number in range(1, self.most_passes + 1):
-            found = full_pass(
-                frame,
-                processes,
-                now,
-                factors,
-                self.source,
-                likelihood,
-                self.offsets,
-                self.keep_sites,
-                self.given,
-            )
-            if found.lift > 0 and dtype == np.float32:
-                raise _CoarseSumsError
-            bounds.append(found.bound)
+        while len(self.at.bounds) < self.most_passes:
+            found = self._passed(frame, start)
+            bounds = (*self.at.bounds, found.bound)
+            self._move(bounds=bounds)
             if self.callback is not None:
-                self.callback(number, found.bound)
+                self.callback(len(bounds), found.bound)
             better = self._is_best(found)
             if not (self._went_on(found) if better else self._went_back(found)):
                 break
-            assert self.best is not None
-            processes, likelihood = self.best.processes, self.best.likelihood
-            if self.refit is not None and self.best is found:
-                processes, likelihood = self.refit(found)
-                self.refitted = True
-            now = mixed(self.best.statistics, self.best.proposed, self.step)
-            factors = self._factors(processes, self.best.proposed)
-        assert self.best is not None, "there is at least one pass"
-        return dataclasses.replace(self.best, bounds=tuple(bounds))
+            self._prepare(better)
+            if self.keep is not None:
+                self.keep(self.at)
+        assert self.at.best is not None, "there is at least one pass"
+        return dataclasses.replace(self.at.best, bounds=self.at.bounds)
+
+    def _move(self, **changes: Any) -> None:
+        self.at = dataclasses.replace(self.at, **changes)
+
+    def _passed(self, frame: Frame, start: Sequence[Statistics] | None) -> Inferred:
+        """The next pass, from the best state so far or from the start."""
+        at, best = self.at, self.at.best
+        if best is not None:
+            now, sums = mixed(best.statistics, best.proposed, at.step), best.proposed
+        else:
+            assert start is not None, "there is a start or a state"
+            now = sums = tuple(start)
+        found = full_pass(
+            frame,
+            at.processes,
+            now,
+            self._factors(at.processes, sums),
+            self.source,
+            at.likelihood,
+            self.offsets,
+            self.keep_sites,
+            self.given,
+        )
+        if found.lift > 0 and at.dtype == np.float32:
+            raise _CoarseSumsError
+        return found
+
+    def _prepare(self, better: bool) -> None:
+        """Set what the next pass is made with, refitted if the last one was better."""
+        at, best = self.at, self.at.best
+        assert best is not None, "a pass was made"
+        self._move(processes=best.processes, likelihood=best.likelihood, refitted=False)
+        if better and self.refit is not None and at.refits < _MOST_REFITS:
+            processes, likelihood = self.refit(best)
+            self._move(
+                processes=processes,
+                likelihood=likelihood,
+                refits=at.refits + 1,
+                refitted=True,
+            )
 
     def _factors(
         self, processes: Sequence[Process], sums: Sequence[Statistics]
@@ -197,7 +247,8 @@ class _Run:
         return tuple(map(best_factor, processes, sums))
 
     def _is_best(self, found: Inferred) -> bool:
-        if self.best is None:
+        best = self.at.best
+        if best is None:
             if np.isfinite(found.bound):
                 return True
             raise ArithmeticError(
@@ -205,21 +256,22 @@ class _Run:
                 "exposures beyond all measure?"
             )
         slack = _ROUNDING * (1 + abs(found.bound))
-        return bool(found.bound >= self.best.bound - slack)
+        return bool(found.bound >= best.bound - slack)
 
     def _went_on(self, found: Inferred) -> bool:
         """Take a state for the best, and say whether there is further to go."""
-        before, self.best = self.best, found
+        before, step = self.at.best, self.at.step
+        self._move(best=found)
         if before is None:
             return True
         # A short step gains little, however far there is to go.
-        least = min(self.step, 1) * self.tolerance * (1 + abs(found.bound))
+        least = min(step, 1) * self.tolerance * (1 + abs(found.bound))
         if abs(found.bound - before.bound) <= least:
-            self.best = dataclasses.replace(found, converged=True)
+            self._move(best=dataclasses.replace(found, converged=True))
             return False
         several = len(found.processes) > 1
         residuals = _residual(found), _residual(before)
-        self.step = _next_step(self.step, *residuals, several)
+        self._move(step=_next_step(step, *residuals, several))
         return True
 
     def _went_back(self, found: Inferred) -> bool:
@@ -228,17 +280,18 @@ class _Run:
         Where the bound changes by less than the tolerance whatever the step, this is
         the top, as exactly as quadrature and rounding tell.
         """
-        assert self.best is not None, "something was better"
-        if self.refitted:
+        best, step = self.at.best, self.at.step
+        assert best is not None, "something was better"
+        if self.at.refitted:
             # It was the refit, or may have been.
-            self.refit, self.refitted = None, False
+            self._move(refits=_MOST_REFITS)
             return True
-        fall = self.best.bound - found.bound
-        if self.step <= 1 and fall <= self.tolerance * (1 + abs(self.best.bound)):
-            self.best = dataclasses.replace(self.best, converged=True)
+        fall = best.bound - found.bound
+        if step <= 1 and fall <= self.tolerance * (1 + abs(best.bound)):
+            self._move(best=dataclasses.replace(best, converged=True))
             return False
-        self.step = 1.0 if self.step > 1 else self.step / 2
-        return self.step >= _SHORTEST_STEP
+        self._move(step=1.0 if step > 1 else step / 2)
+        return self.at.step >= _SHORTEST_STEP
 
 
 def _residual(state: Inferred) -> np.ndarray:

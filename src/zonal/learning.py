@@ -19,14 +19,20 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zonal.ascent import Ascent
 from zonal.basis import Basis
-from zonal.checkpoints import Progress, Step, load_progress, save_progress
+from zonal.checkpoints import (
+    CheckpointWarning,
+    Progress,
+    Step,
+    check_place,
+    load_progress,
+    save_progress,
+)
 from zonal.exact import at_rows, is_series
 from zonal.frame import quiet_phases, whiten
 from zonal.kernels import ContinuousDepth, Kernel
@@ -216,10 +222,9 @@ class Learner:
         self.callback = callback
         self.start = start
         self.checkpoint = checkpoint
-        if checkpoint is not None and not Path(checkpoint).resolve().parent.is_dir():
-            raise ValueError(
-                f"there is no folder to keep {checkpoint} in; make it first"
-            )
+        if checkpoint is not None:
+            check_place(checkpoint)
+        self._warned = False
         self.begin = time.monotonic()
         self.stopped: str | None = None
         self.sample, self.held_out = _drawn(sources, recipe)
@@ -250,10 +255,10 @@ class Learner:
                 process = self._start() if self.start is None else self.start
                 done = self.recipe.most_steps == 0
                 progress = Progress(process, rounds=rounds, done=done)
-                self._save(progress)
+                self.save(progress)
             while not self.stopped and not progress.done:
                 progress = self._round(progress)
-                self._save(progress)
+                self.save(progress)
         except KeyboardInterrupt:
             if progress is None:
                 raise
@@ -265,7 +270,8 @@ class Learner:
                 LearningStoppedWarning,
                 stacklevel=4,
             )
-        return dataclasses.replace(progress, history=tuple(self.history))
+        done = progress.done and not self.stopped
+        return dataclasses.replace(progress, done=done, history=tuple(self.history))
 
     def _resumed(self) -> Progress | None:
         if self.checkpoint is None:
@@ -276,10 +282,27 @@ class Learner:
             self.spent = self.history[-1].seconds if self.history else 0.0
         return progress
 
-    def _save(self, progress: Progress) -> None:
-        if self.checkpoint is not None and not self.stopped:
-            told = dataclasses.replace(progress, history=tuple(self.history))
+    def save(self, progress: Progress) -> None:
+        """Keep progress in the checkpoint, if there is one.
+
+        A disk that is full costs the checkpoint, not the fit. What was reached in a run
+        that is being stopped is not kept: with more time, it would have gone on.
+        """
+        if self.checkpoint is None or self.stopped:
+            return
+        told = dataclasses.replace(progress, history=tuple(self.history))
+        try:
             save_progress(self.checkpoint, told, self._fingerprint)
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"the checkpoint {os.fspath(self.checkpoint)} could not be written "
+                    f"({error}); the fit goes on, and if it is cut off it resumes from "
+                    "the last one that was: make room there, or name a file elsewhere",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
 
     @functools.cached_property
     def _fingerprint(self) -> str:
@@ -288,12 +311,13 @@ class Learner:
             self.recipe, max_seconds=None, kernel=None, sphere=None
         )
         digest = hashlib.blake2b(repr(recipe).encode(), digest_size=16)
-        for part in (self.recipe.kernel, self.recipe.sphere):
+        for part in self._given:
             digest.update(repr(part).encode())  # kind and levels; the rest exactly:
-            for name, value in {} if part is None else named(part).items():
+            known = named(part) if dataclasses.is_dataclass(part) else {}
+            for name, value in known.items():
                 digest.update(name.encode() + value.tobytes())
         for rows in (self.sample, self.held_out):
-            for name in ("x", "y", "weight", "precision"):
+            for name in ("x", "y", "weight", "precision", "exposure"):
                 column = None if rows is None else getattr(rows, name)
                 if column is not None:
                     digest.update(
@@ -301,15 +325,24 @@ class Learner:
                     )
         return digest.hexdigest()
 
+    @property
+    def _given(self) -> list[Any]:
+        """What a run was given beside the rows and the recipe's numbers."""
+        return [self.recipe.kernel, self.recipe.sphere, self.start]
+
     def _report(self, stage: str, number: int, rows: int, bound: float) -> None:
-        seconds = self.spent + time.monotonic() - self.begin
-        step = Step(stage, number, rows, float(bound), seconds)
+        step = Step(stage, number, rows, float(bound), self.seconds)
         self.history.append(step)
         if self.callback is not None and self.callback(step) is True:
             self.stopped = "a callback"
         limit = self.recipe.max_seconds
-        if limit is not None and seconds > limit:
+        if limit is not None and step.seconds > limit:
             self.stopped = f"the limit of {limit:g} seconds"
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken, before it was resumed and since."""
+        return self.spent + time.monotonic() - self.begin
 
     @property
     def _spheres(self) -> list[Sphere]:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from zonal.blas import suited_blas
 from zonal.calibration import Calibration
-from zonal.checkpoints import Step
+from zonal.checkpoints import Step, remove_progress
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
 from zonal.kernels import equivalent_depth
@@ -66,7 +66,8 @@ def fit(
     callback
         Called with a `Step` after every step; learning stops where it returns true.
     checkpoint
-        A file to keep the progress in. The same call finds it there and goes on.
+        A file to keep the progress in, after every round of learning. The same call
+        finds it there, goes on, and ends with the same model; the file is then removed.
     start
         A process to start from, instead of a choice of several.
 
@@ -107,8 +108,9 @@ def fit_outputs(
     if not told:
         recipe = dataclasses.replace(recipe, most_steps=0)
         told = every[:1]
-    begin = time.monotonic()
     progress = learn(told, recipe, callback, checkpoint, start)
+    spent = progress.history[-1].seconds if progress.history else 0.0
+    begin = time.monotonic() - spent
     process, features = progress.process, recipe.features_to_solve
     if features > process.basis.n_features:
         sample = told[0].sample(recipe.sample_rows, recipe.seed)
@@ -128,6 +130,8 @@ def fit_outputs(
         if recipe.calibrated and scaling.target_varies:
             model = model.calibrated_on(rows.sample(_residual_rows(own), recipe.seed))
         models.append(model)
+    if checkpoint is not None and progress.done:
+        remove_progress(checkpoint)
     return tuple(models)
 
 

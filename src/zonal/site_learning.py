@@ -7,18 +7,20 @@ so a few passes suffice each time.
 """
 
 import dataclasses
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from zonal.ascent import Ascent, sample_dtype
-from zonal.checkpoints import Step
+from zonal.checkpoints import Progress, Step
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import infer
 from zonal.learning import Learner, Recipe
 from zonal.likelihoods import Likelihood
 from zonal.objective import Process
+from zonal.parameters import same_values
 from zonal.sites import Inferred, marginals
 from zonal.sources import Chunk, Source, source_of
 from zonal.statistics import collect_all, row_weights
@@ -46,15 +48,44 @@ class SiteLearner(Learner):
         likelihood: Likelihood,
         offsets: np.ndarray,
         callback: Callable[[Step], Any] | None = None,
+        checkpoint: str | os.PathLike | None = None,
         start: Process | None = None,
     ):
         if start is not None:
             start = dataclasses.replace(start, noise=self.start_noise)
-        super().__init__([source], recipe, callback, None, start)
+        super().__init__([source], recipe, callback, checkpoint, start)
         self.likelihood = likelihood
         self.offsets = offsets
-        self._last: tuple[Chunk, Inferred] | None = None
-        self._tried: list[tuple[Chunk, Inferred]] = []
+        self._first_likelihood = likelihood
+        self._last: tuple[Chunk | None, Inferred] | None = None
+        self._tried: list[tuple[Chunk | None, Inferred]] = []
+
+    @property
+    def _given(self) -> list[Any]:
+        # Offsets tell of the targets of all rows, not only of those drawn.
+        return [*super()._given, self._first_likelihood, tuple(self.offsets.tolist())]
+
+    def save(self, progress: Progress) -> None:
+        if self._last is not None:
+            rows, state = self._last
+            # Row by row, sites are asked for again only where rows stay the same.
+            sites = state.sites if rows is self.sample else None
+            state = dataclasses.replace(state, proposed=(), sites=sites)
+            progress = dataclasses.replace(progress, sites=state)
+        super().save(progress)
+
+    def _resumed(self) -> Progress | None:
+        progress = super()._resumed()
+        if progress is None or progress.sites is None:
+            return progress
+        state = progress.sites
+        self.likelihood = state.likelihood
+        self._last = (None if state.sites is None else self.sample, state)
+        self._tried = [self._last]
+        # It is known by its identity which process the sites belong to.
+        if same_values(progress.process, state.processes[0]):
+            progress = dataclasses.replace(progress, process=state.processes[0])
+        return progress
 
     def _improve(
         self, process: Process, rows: Chunk, steps: int, stage: str, phases: str

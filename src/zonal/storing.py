@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-__all__ = ["FileError", "read", "write"]
+__all__ = ["FileError", "part_of", "read", "write"]
 
 _FORMAT = 1
 
@@ -47,11 +47,13 @@ _KINDS = {
     "Model": "zonal.model",
     "NTK": "zonal.kernels",
     "NegativeBinomial": "zonal.likelihoods",
+    "Passes": "zonal.inference",
     "Poisson": "zonal.likelihoods",
     "Process": "zonal.objective",
     "Progress": "zonal.checkpoints",
     "Projection": "zonal.sphere",
     "Scaling": "zonal.scaling",
+    "Sites": "zonal.sites",
     "Softmax": "zonal.likelihoods",
     "Statistics": "zonal.statistics",
     "Step": "zonal.checkpoints",
@@ -83,7 +85,7 @@ def write(path: str | os.PathLike, contents: Mapping[str, Any], kind: str) -> No
     }
     # A file has at least one array.
     data = save(arrays or {"none": np.zeros(0)}, header)
-    beside = Path(f"{os.fspath(path)}.part")
+    beside = part_of(path)
     try:
         with beside.open("wb") as file:
             file.write(data)
@@ -93,6 +95,11 @@ def write(path: str | os.PathLike, contents: Mapping[str, Any], kind: str) -> No
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def part_of(path: str | os.PathLike) -> Path:
+    """Where a file is while it is being written."""
+    return Path(f"{os.fspath(path)}.part")
 
 
 def read(path: str | os.PathLike, kind: str) -> dict[str, Any]:

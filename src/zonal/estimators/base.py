@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.utils.validation import check_is_fitted
 
-from zonal.checkpoints import Step
+from zonal.checkpoints import Step, check_place
 from zonal.columns import Columns, Look
 from zonal.estimators.settings import recipe_of, sphere_of
 from zonal.estimators.tables import (
@@ -192,9 +193,11 @@ class SphericalGP(
         target=None,
         weight=None,
         exposure=None,
+        checkpoint=None,
     ):
         """Learn from a table. Nothing of the estimator changes unless it succeeds."""
         self._check_exposure(exposure)
+        self._check_checkpoint(checkpoint)
         table = target_table(X, y, sample_weight, target, weight, exposure)
         name = target_name(y, target)
         if table is not None:
@@ -216,9 +219,20 @@ class SphericalGP(
         known["target_name_"] = name
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None
-        models = self._taught(sources, known, recipe, start)
+        models = self._taught(sources, known, recipe, start, checkpoint)
         self._accept(columns, models, known)
         return self
+
+    def _check_checkpoint(self, checkpoint) -> None:
+        """Refuse a checkpoint that could not be resumed from, before rows are read."""
+        if checkpoint is None:
+            return
+        if self.random_state is None:
+            raise ValueError(
+                "a fit with a checkpoint makes the same random choices when it is "
+                "resumed; give random_state a number"
+            )
+        check_place(checkpoint)
 
     def _fits_memory(self, table: TargetTable) -> bool:
         """Whether a table is so small that all of it is learned from."""
@@ -276,9 +290,11 @@ class SphericalGP(
         known: dict[str, Any],
         recipe: Recipe,
         start: Process | None,
+        checkpoint: str | os.PathLike | None = None,
     ) -> Models:
         """Models learned from rows, with everyone told who wants to know."""
-        models = self._learned(sources, known, recipe, start, self._told())
+        told = self._told()
+        models = self._learned(sources, known, recipe, start, told, checkpoint)
         if hasattr(self, "_callback_fit_ctx"):
             self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
         return models
@@ -294,6 +310,7 @@ class SphericalGP(
         recipe: Recipe,
         start: Process | None,
         callback: Callable[[Step], bool],
+        checkpoint: str | os.PathLike | None = None,
     ) -> Models:
         """The fitted models, one for each output."""
 

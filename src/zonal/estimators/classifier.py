@@ -54,7 +54,16 @@ feature_names_in_
     labels_: Labels
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, target=None, weight=None):
+    def fit(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        checkpoint=None,
+    ):
         """Learn from a table.
 
         Parameters
@@ -70,6 +79,11 @@ feature_names_in_
             Instead of y: the column of the table that is the target.
         weight : str, optional
             The column of the table that says how often each row counts.
+        checkpoint : path, optional
+            A file to keep the progress of a long fit in. If the fit is cut off, even by
+            a kill, the same call finds the file, goes on, and ends with the same model.
+            A fit that is done removes it; one that a limit or a callback stopped leaves
+            it, to go on with more time.
 
         Examples
         --------
@@ -81,7 +95,14 @@ feature_names_in_
         >>> model.classes_
         array(['minus', 'plus'], dtype='<U5')
         """
-        return self._fit(X, y, sample_weight, target=target, weight=weight)
+        return self._fit(
+            X,
+            y,
+            sample_weight,
+            target=target,
+            weight=weight,
+            checkpoint=checkpoint,
+        )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -136,9 +157,10 @@ feature_names_in_
             )
         return np.unique(y)
 
-    def _learned(self, sources, known, recipe, start, callback):
+    def _learned(self, sources, known, recipe, start, callback, checkpoint=None):
         likelihood = self._likelihood(len(known["labels_"]))
-        return (fit_likelihood(sources[0], likelihood, recipe, callback, start),)
+        how = (recipe, callback, checkpoint, start)
+        return (fit_likelihood(sources[0], likelihood, *how),)
 
     def _describe(self):
         super()._describe()

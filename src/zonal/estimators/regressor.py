@@ -128,6 +128,7 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         target=None,
         weight=None,
         exposure=None,
+        checkpoint=None,
     ):
         """Learn from a table.
 
@@ -147,6 +148,11 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         exposure : array of shape (rows,), or str with ``target``, optional
             For counts: what each row's rate is multiplied by, such as hours watched or
             people at risk; or the column of the table that says so.
+        checkpoint : path, optional
+            A file to keep the progress of a long fit in. If the fit is cut off, even by
+            a kill, the same call finds the file, goes on, and ends with the same model.
+            A fit that is done removes it; one that a limit or a callback stopped leaves
+            it, to go on with more time.
 
         Examples
         --------
@@ -166,7 +172,13 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         True
         """
         return self._fit(
-            X, y, sample_weight, target=target, weight=weight, exposure=exposure
+            X,
+            y,
+            sample_weight,
+            target=target,
+            weight=weight,
+            exposure=exposure,
+            checkpoint=checkpoint,
         )
 
     @property
@@ -200,11 +212,12 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
         # Their shape is all there is to know. A copy: a view would keep all of them.
         return y[:1].copy()
 
-    def _learned(self, sources, known, recipe, start, callback):
+    def _learned(self, sources, known, recipe, start, callback, checkpoint=None):
         likelihood = likelihood_of(self.likelihood)
+        how = (recipe, callback, checkpoint, start)
         if likelihood is None:
-            return fit_outputs(sources, recipe, callback, start=start)
-        return (fit_likelihood(sources[0], likelihood, recipe, callback, start),)
+            return fit_outputs(sources, *how)
+        return (fit_likelihood(sources[0], likelihood, *how),)
 
     def _describe(self):
         super()._describe()

@@ -1,0 +1,64 @@
+"""A fit in a process of its own, to be killed at any moment."""
+
+import os
+import signal
+import unittest.mock
+
+import numpy as np
+
+from zonal import SphericalGPClassifier, SphericalGPRegressor, storing
+
+ROWS = 300
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(ROWS, 3))
+Y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.2 * GENERATOR.normal(size=ROWS)
+TARGETS = {
+    "gaussian": Y,
+    "student-t": Y,
+    "two classes": np.where(Y > 0, "up", "down"),
+    "three classes": np.digitize(Y, [-0.5, 0.5]),
+}
+
+# Small samples, in two sizes, and many short rounds.
+LIMITS = {
+    "zonal.learning._MOST_ROWS": 120,
+    "zonal.learning._LEAST_ROWS": 50,
+    "zonal.learning._START_ROWS": 50,
+    "zonal.learning._HELD_OUT_ROWS": 0,
+    "zonal.learning._START_SCALES": (0.2,),
+    "zonal.learning._START_LEVELS": (10,),
+    "zonal.learning._ROUND": 3,
+    "zonal.learning._TOLERANCE": 0.05,
+    "zonal.generalised._LEAST_SAMPLE": 110,
+    "zonal.generalised._TOLERANCE": 1e-4,
+}
+
+
+def estimator(kind, **options):
+    if kind.endswith("classes"):
+        return SphericalGPClassifier(20, **options)
+    return SphericalGPRegressor(20, likelihood=kind, **options)
+
+
+def predictions(kind, model):
+    if kind.endswith("classes"):
+        return model.predict_proba(X)
+    return np.stack(model.predict(X, return_std=True))
+
+
+def train(kind, path, result, dies_in_write):
+    """Fit, and leave predictions; on request the process dies half-way in a write."""
+    writes = 0
+
+    def synced(file):
+        nonlocal writes
+        writes += 1
+        if writes == dies_in_write:
+            os.ftruncate(file, os.fstat(file).st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for name, value in LIMITS.items():
+        unittest.mock.patch(name, value).start()
+    unittest.mock.patch.object(storing.os, "fsync", synced).start()
+    model = estimator(kind).fit(X, TARGETS[kind], checkpoint=path)
+    np.save(result, predictions(kind, model))
