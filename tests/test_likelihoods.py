@@ -369,3 +369,13 @@ def test_quantiles_of_counts_beyond_whole_floats_end():
     marginal = np.array([[38.0]]), np.array([[1e-6]])
     found = Poisson().quantiles(np.array([0.5]), *marginal)[0, 0]
     assert found == pytest.approx(np.exp(38.0), rel=1e-3)
+
+
+@pytest.mark.parametrize("freedom", [1.5, 30.0, 200.0, 1000.0])
+def test_student_t_near_the_normal_does_not_overflow(freedom):
+    likelihood = StudentT(freedom=freedom, scale=0.01)
+    error = np.array([0.0, 0.005, 0.02])
+    nothing = np.full((3, 1), 1e-12)
+    density = likelihood.log_density(error, np.zeros((3, 1)), nothing)
+    expected = stats.t.logpdf(error, freedom, scale=0.01)
+    assert np.allclose(density, expected, atol=1e-5)

@@ -90,6 +90,9 @@ class _Time(click.ParamType):
     help="More features to solve with, after learning with fewer: slower, finer.",
 )
 @click.option("--max-time", type=_Time(), help="Time to learn for, such as 90s or 2m.")
+@click.option(
+    "--checkpoint", help="A file to keep progress in; the same command goes on from it."
+)
 @click.option("--delimiter", help="What stands between values of CSV files.")
 @click.option("--seed", default=0, show_default=True, help="For all random choices.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
@@ -109,6 +112,7 @@ def fit(
     features: int,
     solve_features: int | None,
     max_time: float | None,
+    checkpoint: str | None,
     delimiter: str | None,
     seed: int,
     quiet: bool,
@@ -148,7 +152,8 @@ def fit(
             random_state=seed,
             callbacks=[display.step],
         )
-        model.fit(Watched(train, display.rows), target=target, weight=weight)
+        rows = Watched(train, display.rows)
+        model.fit(rows, target=target, weight=weight, checkpoint=checkpoint)
         test: Stream | None = None
         if test_file is not None:
             test = answered(opened([test_file], delimiter), model, target, weight)

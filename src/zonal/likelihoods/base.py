@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
+from scipy.special import logsumexp
 
 from zonal.parameters import free, with_free
 
@@ -120,6 +121,14 @@ class Likelihood(abc.ABC):
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(_NODES)
 WEIGHTS /= WEIGHTS.sum()
+
+
+def log_mixed(
+    parts: Float[np.ndarray, "rows parts"], shares: Float[np.ndarray, " parts"]
+) -> Rows:
+    """Log of the mean of exp(parts) by shares, some of which may be next to nothing."""
+    logs = np.log(np.maximum(shares, np.finfo(np.float64).tiny))
+    return np.asarray(logsumexp(parts + logs, axis=1))
 
 
 def at_nodes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

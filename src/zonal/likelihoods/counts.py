@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import betainc, expit, gammaln, logsumexp, pdtr
+from scipy.special import betainc, expit, gammaln, pdtr
 
 from zonal.likelihoods.base import (
     WEIGHTS,
@@ -16,6 +16,7 @@ from zonal.likelihoods.base import (
     at_nodes,
     averaged,
     exp,
+    log_mixed,
 )
 from zonal.parameters import POSITIVE, Number, check_values, learned
 
@@ -127,7 +128,7 @@ class Poisson(CountLikelihood):
     def log_density(self, y, mean, variance, exposure=None):
         rates = self._rates(mean, variance, exposure)
         parts = y[:, None] * np.log(rates) - rates - gammaln(y + 1)[:, None]
-        return logsumexp(parts, axis=1, b=WEIGHTS)
+        return log_mixed(parts, WEIGHTS)
 
     def draw(self, f, generator, exposure=None):
         rate = np.minimum(exp(f[:, 0] + _log_exposure(exposure)), _LARGEST_COUNT)
@@ -167,7 +168,7 @@ class NegativeBinomial(CountLikelihood):
 
     def log_density(self, y, mean, variance, exposure=None):
         log_rate = np.log(self._rates(mean, variance, exposure))
-        return logsumexp(self._log_probability(y[:, None], log_rate), axis=1, b=WEIGHTS)
+        return log_mixed(self._log_probability(y[:, None], log_rate), WEIGHTS)
 
     def draw(self, f, generator, exposure=None):
         # A Poisson count whose rate is drawn from a gamma distribution.

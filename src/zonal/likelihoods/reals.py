@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import gammaln, logsumexp, ndtr, ndtri
+from scipy.special import gammaln, ndtr, ndtri
 
 from zonal.likelihoods.base import (
     WEIGHTS,
@@ -16,6 +16,7 @@ from zonal.likelihoods.base import (
     Rows,
     at_nodes,
     exp,
+    log_mixed,
 )
 from zonal.parameters import POSITIVE, Number, check_values, learned
 
@@ -149,7 +150,7 @@ class StudentT(RealLikelihood):
         precisions, shares = _normals_of_t(float(self.freedom))
         width = variance + float(self.scale) ** 2 / precisions
         parts = _log_normal((y - mean[:, 0])[:, None], width)
-        return np.asarray(logsumexp(parts, axis=1, b=shares))
+        return log_mixed(parts, shares)
 
     def draw(self, f, generator, exposure=None):
         noise = generator.standard_t(float(self.freedom), size=len(f))
@@ -218,7 +219,7 @@ class Heteroscedastic(RealLikelihood):
     def log_density(self, y, mean, variance, exposure=None):
         error = (y - mean[:, 0])[:, None]
         parts = _log_normal(error, self._variances(mean, variance))
-        return logsumexp(parts, axis=1, b=WEIGHTS)
+        return log_mixed(parts, WEIGHTS)
 
     def draw(self, f, generator, exposure=None):
         deviation = np.sqrt(float(self.noise) * exp(f[:, 1]))
