@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
+from sklearn.base import clone
 
 from zonal import (
     ARD,
@@ -151,3 +152,13 @@ def test_warm_starts_and_outputs_are_exact_too():
     model = SphericalGPRegressor(warm_start=True, random_state=0).fit(X, both)
     again = model.fit(X, both)
     assert np.allclose(again.predict(X), both, atol=0.5)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student-t"])
+def test_refreshing_is_not_bound_to_what_was_learned_before(likelihood):
+    X = np.linspace(-1, 1, 30)[:, None]
+    before, now = np.sin(3 * X[:, 0]), np.cos(9 * X[:, 0])
+    model = SphericalGPRegressor(likelihood=likelihood)
+    fresh = clone(model).fit(X, now)
+    refreshed = model.fit(X, before).refresh(X, now)
+    assert refreshed.bound_ > fresh.bound_ - 0.05 * abs(fresh.bound_)

@@ -250,11 +250,7 @@ class Learner:
         progress = self._resumed()
         try:
             if progress is None:
-                # A start that was given has its cut of the spectrum already.
-                rounds = 0 if self.start is None else 2
-                process = self._start() if self.start is None else self.start
-                done = self.recipe.most_steps == 0
-                progress = Progress(process, rounds=rounds, done=done)
+                progress = self._first()
                 self.save(progress)
             while not self.stopped and not progress.done:
                 progress = self._round(progress)
@@ -359,8 +355,34 @@ class Learner:
             return [self.recipe.kernel]
         return [ContinuousDepth(1.0, levels) for levels in _START_LEVELS]
 
-    def _start(self) -> Process:
-        """The start that a few steps lead furthest from.
+    def _first(self) -> Progress:
+        """Where learning begins: where it was told to, unless a fresh start is better.
+
+        What suited other rows may be a place that no step leads away from.
+        """
+        done = self.recipe.most_steps == 0
+        # A start that was given has its cut of the spectrum already.
+        given = Progress(self.start, rounds=2, done=done) if self.start else None
+        if given is not None and (done or len(self._spheres) == 1):
+            return given
+        process, bound = self._start()
+        if given is not None and self._attempt(given.process)[1] >= bound:
+            return given
+        return Progress(process, done=done)
+
+    @property
+    def _few(self) -> Chunk:
+        """Rows that starts are tried on."""
+        rows = _EXACT_START_ROWS if self.exact else _START_ROWS
+        return self.sample.thinned(rows, self.recipe.seed)
+
+    def _attempt(self, start: Process) -> tuple[Process, float]:
+        """Where a few steps on few rows lead, and their bound there."""
+        steps = _EXACT_STEPS if self.exact else _START_STEPS
+        return self._improve(start, self._few, steps, "start", "anchored")
+
+    def _start(self) -> tuple[Process, float]:
+        """The start that a few steps lead furthest from, and how far.
 
         Only the choice is kept. Scales that a dozen steps on few rows have bent to fit
         them are a worse place to go on from than equal ones. (Where all rows are few,
@@ -368,23 +390,19 @@ class Learner:
         """
         spheres, kernel = self._spheres, self._kernels[0]
         if len(spheres) == 1:
-            return self._full_start(spheres[0], kernel)
-        rows, steps = _START_ROWS, _START_STEPS
-        if self.exact:
-            rows, steps = _EXACT_START_ROWS, _EXACT_STEPS
-        few = self.sample.thinned(rows, self.recipe.seed)
+            return self._full_start(spheres[0], kernel), -np.inf
         features = min(_START_FEATURES, self.features)
         best, reached, highest = spheres[0], None, -np.inf
         for sphere in spheres:
-            start = self._even(sphere, kernel, features, few)
-            found, bound = self._improve(start, few, steps, "start", "anchored")
+            start = self._even(sphere, kernel, features, self._few)
+            found, bound = self._attempt(start)
             if bound > highest:
                 best, reached, highest = sphere, found, bound
             if self.stopped:
                 break
         if self.exact and reached is not None:
-            return reached
-        return self._full_start(best, kernel)
+            return reached, highest
+        return self._full_start(best, kernel), highest
 
     def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
         recipe = self.recipe
