@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from zonal import (
     ARD,
+    NTK,
     ArraySource,
     Basis,
     ContinuousDepth,
@@ -18,6 +19,7 @@ from zonal import (
     Recipe,
     SphericalGPRegressor,
     UnitVectors,
+    equivalent_depth,
     fit,
     whiten,
 )
@@ -162,3 +164,32 @@ def test_refreshing_is_not_bound_to_what_was_learned_before(likelihood):
     fresh = clone(model).fit(X, now)
     refreshed = model.fit(X, before).refresh(X, now)
     assert refreshed.bound_ > fresh.bound_ - 0.05 * abs(fresh.bound_)
+
+
+def test_deeper_networks_are_learned_as_deeper():
+    generator = np.random.default_rng(6)
+    s = generator.normal(size=(400, 4))
+    s /= np.linalg.norm(s, axis=1, keepdims=True)
+    learned = []
+    for depth in (1, 10):
+        covariance = np.asarray(NTK(depth).shape(s @ s.T, 4), np.float64)
+        root = np.linalg.cholesky(covariance + 1e-5 * np.eye(400))
+        y = root @ generator.normal(size=400) + 0.05 * generator.normal(size=400)
+        model = SphericalGPRegressor(geometry="sphere").fit(s, y)
+        learned.append(model.depth_.layers)
+        assert model.depth_.layers == model.models_[0].depth
+    assert learned[0] <= 2
+    assert learned[1] >= 5
+
+
+def test_depth_is_told_from_energies_that_were_freed():
+    sphere, kernel = UnitVectors(4), ContinuousDepth(1.0, 20)
+    basis = Basis.build(sphere, kernel, 60)
+    assert basis.depth == equivalent_depth(kernel, 4)
+    depths = []
+    for layers in (1, 20):
+        weights = NTK(layers).level_weights(4, 20)
+        ends = [(band.first, band.last + 1) for band in basis.bands]
+        freed = np.array([weights[first:stop].sum() for first, stop in ends])
+        depths.append(dataclasses.replace(basis, free_energies=freed).depth)
+    assert depths[0] < basis.depth < depths[1]

@@ -255,7 +255,7 @@ def test_bad_input():
         NTK(2).level_weights(1, 4)
     with pytest.raises(ValueError, match="weights must be positive and sum to one"):
         FreeSpectrum(np.array([0.5, 0.6]))
-    with pytest.raises(ValueError, match="has no weight above level 0"):
+    with pytest.raises(ValueError, match="no weight above level 0"):
         equivalent_depth(ContinuousDepth(1e4, 8), 3)
     with pytest.raises(ValueError, match="the kernel ends at 1"):
         equivalent_depth(ContinuousDepth(1.0, 1), 3)

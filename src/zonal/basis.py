@@ -27,7 +27,7 @@ from zonal.bands import (
     plan_bands,
 )
 from zonal.kernel_values import numpy_shape
-from zonal.kernels import Kernel
+from zonal.kernels import Kernel, equivalent_depth, nearest_depth
 from zonal.parameters import POSITIVE, Number, check_values, learned
 from zonal.phases import greedy_phases, kmeans_phases, random_phases
 from zonal.sources import row_bits
@@ -37,6 +37,8 @@ __all__ = ["Basis", "count_levels", "feature_scales", "pull_energies", "pull_sca
 
 # Rows that starting phases are chosen from.
 _MOST_CANDIDATES = 20_000
+# Levels of an endless spectrum that are told of beyond the last complete one.
+_TAIL = 30
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,6 +131,32 @@ class Basis:
             for plan in plans
         )
         return cls(sphere, kernel, bands)
+
+    @property
+    def level_variances(self) -> Float[np.ndarray, " levels"]:
+        """The prior variance in each level, as the bands' energies share it out."""
+        ends = [
+            band.first + _TAIL if band.last is None else band.last
+            for band in self.bands
+        ]
+        weights = self.kernel.level_weights(self.sphere.dimension, max(ends))
+        for band, energy, share in zip(
+            self.bands, self.energies, self.shares, strict=True
+        ):
+            stop = None if band.last is None else band.last + 1
+            weights[band.first : stop] *= energy / max(share, 1e-300)
+        return weights * float(self.variance)
+
+    @property
+    def depth(self) -> int:
+        """Hidden layers of the network whose spectrum is nearest to this prior's.
+
+        It is told from all levels, those included whose energy was learned by itself.
+        """
+        variances = self.level_variances
+        if len(variances) < 3:
+            return equivalent_depth(self.kernel, self.sphere.dimension)
+        return nearest_depth(variances, self.sphere.dimension)
 
     @property
     def n_features(self) -> int:

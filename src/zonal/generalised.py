@@ -19,7 +19,6 @@ from zonal.checkpoints import Progress, Step, remove_progress
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import infer
-from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe, scaling_of
 from zonal.likelihoods import (
     ClassLikelihood,
@@ -389,8 +388,7 @@ class GeneralisedModel(Fields):
     @property
     def depth(self) -> int:
         """Depth of the network whose kernel has the nearest spectrum."""
-        basis = self.inferred.processes[0].basis
-        return equivalent_depth(basis.kernel, basis.sphere.dimension)
+        return self.inferred.processes[0].basis.depth
 
     def predict(
         self,

@@ -37,6 +37,7 @@ __all__ = [
     "FreeSpectrum",
     "Kernel",
     "equivalent_depth",
+    "nearest_depth",
 ]
 
 
@@ -404,7 +405,18 @@ def equivalent_depth(kernel: Kernel, dimension: int, max_depth: int = 256) -> in
     last = 32 if kernel.last_level is None else kernel.last_level
     if last < 2:
         raise ValueError(f"depth shows in levels 2 and up; the kernel ends at {last}")
-    target = _root_energies(kernel, dimension, last)
+    return nearest_depth(kernel.level_weights(dimension, last), dimension, max_depth)
+
+
+def nearest_depth(
+    energies: Float[np.ndarray, " levels"], dimension: int, max_depth: int = 256
+) -> int:
+    """The depth of the network whose levels have the nearest energies.
+
+    ``energies`` are those of levels 0, 1, ..., in any unit.
+    """
+    last = len(energies) - 1
+    target = _roots(energies)
 
     @functools.cache
     def distance(depth: int) -> float:
@@ -426,14 +438,14 @@ def equivalent_depth(kernel: Kernel, dimension: int, max_depth: int = 256) -> in
 
 @functools.lru_cache(maxsize=256)
 def _network_energies(depth: int, dimension: int, last: int) -> np.ndarray:
-    return _root_energies(NTK(depth), dimension, last)
+    return _roots(NTK(depth).level_weights(dimension, last))
 
 
-def _root_energies(kernel: Kernel, dimension: int, last: int) -> np.ndarray:
-    energies = kernel.level_weights(dimension, last)[1:]
-    if not energies.sum() > 0:
-        raise ValueError(f"{kernel} has no weight above level 0, hence no depth")
-    return np.sqrt(energies / energies.sum())
+def _roots(energies: np.ndarray) -> np.ndarray:
+    rough = energies[1:]
+    if not rough.sum() > 0:
+        raise ValueError("there is no weight above level 0, hence no depth")
+    return np.sqrt(rough / rough.sum())
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

@@ -20,7 +20,6 @@ from zonal.calibration import Calibration
 from zonal.checkpoints import Step, remove_progress
 from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
-from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe, learn, scaling_of
 from zonal.objective import Process, evaluate, fit_scales
 from zonal.parameters import Fields, same_values
@@ -238,8 +237,7 @@ class Model(Fields):
     @property
     def depth(self) -> int:
         """Depth of the network whose kernel has the nearest spectrum."""
-        basis = self.process.basis
-        return equivalent_depth(basis.kernel, basis.sphere.dimension)
+        return self.process.basis.depth
 
     @property
     def effective_parameters(self) -> float:

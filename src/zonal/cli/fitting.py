@@ -20,6 +20,7 @@ from zonal.cli.data import (
 )
 from zonal.cli.progress import Display
 from zonal.cli.scores import measured, metric_lines
+from zonal.cli.using import some_rows
 from zonal.cli.words import counted, duration, lines_of, print_json
 from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.estimators.base import SphericalGP
@@ -134,16 +135,21 @@ def fit(
     if report_file is not None:
         checked_output(report_file)
     stream = opened(data, delimiter)
-    check_columns(stream, [*filter(None, [target, weight]), *drop, *(place or ())])
-    share = 0.0 if test_file is not None else test_share
+    named = [*filter(None, [target, weight]), *(place or ())]
+    check_columns(stream, [*named, *drop])
+    if wanted := [name for name in named if name in drop]:
+        raise ValueError(f"column {wanted[0]!r} is needed; do not --drop it")
+    names = _ordered(stream, drop, place)
+    test: Stream | None = None
+    if test_file is not None:
+        test, test_share = opened([test_file], delimiter), 0.0
+        check_columns(test, names)
     with Display(quiet, max_time) as display:
-        look = look_at(Watched(stream, display.rows), target, share, seed)
+        look = look_at(Watched(stream, display.rows), target, test_share, seed)
         if task == "auto":
             task, why = guessed_task(look)
             display.say(f"{target!r} is taken for {task}, because {why} (see --task)")
         _say_rows(display, look)
-        names = _ordered(stream, target, weight, drop, place)
-        train = Part(stream, look, names, share, seed)
         model = _model(task, likelihood, names, target, weight, place)
         model.set_params(
             n_features=features,
@@ -152,27 +158,29 @@ def fit(
             random_state=seed,
             callbacks=[display.step],
         )
-        rows = Watched(train, display.rows)
+        rows = Watched(Part(stream, look, names, test_share, seed), display.rows)
         model.fit(rows, target=target, weight=weight, checkpoint=checkpoint)
-        test: Stream | None = None
-        if test_file is not None:
-            test = answered(opened([test_file], delimiter), model, target, weight)
+        model.save(path)
+        if test is not None:
+            test = answered(test, model, target, weight)
         elif look.test_rows:
-            test = Part(stream, look, names, share, seed, test=True)
+            test = Part(stream, look, names, test_share, seed, test=True)
         metrics: dict[str, Any] = {}
         if test is not None:
             metrics = measured(model, Watched(test, display.rows), target, weight)
+            model.save(path, metrics)
     seconds = time.monotonic() - begin
-    model.save(path, metrics)
-    if report_file is not None:
-        _report(model, train if test is None else test, target, weight, report_file)
+    if report_file is not None and test is not None:
+        table, y, weights = some_rows(model, test, target, weight)
+        write_report(model, table, y, report_file, sample_weight=weights)
     if as_json:
         print_json(_results(model, task, metrics, look, seconds, path))
-    else:
-        click.echo(lines_of(_lines(model, metrics, look, seconds)))
-        click.echo(f"\nmodel: {path}")
-        if report_file is not None:
-            click.echo(f"report: {report_file}")
+        return
+    click.echo(lines_of(_lines(model, metrics, look, seconds)))
+    click.echo(f"\nmodel: {path}")
+    if report_file is not None:
+        none = "not written, for want of rows to test on"
+        click.echo(f"report: {none if test is None else report_file}")
 
 
 def _say_rows(display: Display, look: TargetLook) -> None:
@@ -183,11 +191,7 @@ def _say_rows(display: Display, look: TargetLook) -> None:
 
 
 def _ordered(
-    stream: Stream,
-    target: str,
-    weight: str | None,
-    drop: tuple[str, ...],
-    place: tuple[str, str] | None,
+    stream: Stream, drop: tuple[str, ...], place: tuple[str, str] | None
 ) -> list[str]:
     """Columns that are kept; a place is latitude first."""
     first = list(place or ())
@@ -209,15 +213,6 @@ def _model(
     if likelihood is None:
         likelihood = "negative-binomial" if task == "counts" else "auto"
     return kind(likelihood=likelihood, missing="indicator", geometry=geometry)
-
-
-def _report(
-    model: Any, stream: Stream, target: str, weight: str | None, path: str
-) -> None:
-    from zonal.cli.using import some_rows
-
-    table, y, weights = some_rows(model, stream, target, weight)
-    write_report(model, table, y, path, sample_weight=weights)
 
 
 def _lines(

@@ -22,7 +22,6 @@ from zonal.estimators.tables import (
 )
 from zonal.frames import two_dimensional
 from zonal.generalised import GeneralisedModel
-from zonal.kernels import equivalent_depth
 from zonal.learning import Recipe
 from zonal.model import Model
 from zonal.objective import Process
@@ -49,8 +48,6 @@ __all__ = ["Depth", "SphericalGP", "TableMixin"]
 
 Models = tuple[Model | GeneralisedModel, ...]
 
-# Levels of an endless spectrum that are told of beyond the last complete one.
-_TAIL = 30
 # Rows that are encoded and predicted at a time: what memory depends on.
 _BLOCK = 65_536
 
@@ -364,7 +361,7 @@ class SphericalGP(
     def _describe(self) -> None:
         """Set the attributes that tell a person about the model."""
         first, basis = self.models_[0], self.process_.basis
-        self.level_weights_ = _level_variances(self.process_)
+        self.level_weights_ = self.process_.basis.level_variances
         self.bound_ = float(sum(model.bound for model in self.models_))
         self.n_iter_ = sum(step.stage.startswith("learn") for step in first.history)
         self.history_ = np.array(
@@ -389,8 +386,7 @@ class SphericalGP(
     def depth_(self) -> Depth:
         """The learned depth: ``beta`` and the nearest network's hidden layers."""
         basis = self.process_.basis
-        layers = equivalent_depth(basis.kernel, basis.sphere.dimension)
-        return Depth(float(getattr(basis.kernel, "beta", np.nan)), layers)
+        return Depth(float(getattr(basis.kernel, "beta", np.nan)), basis.depth)
 
     @property
     def process_(self) -> Process:
@@ -672,23 +668,6 @@ class SphericalGP(
             "metrics": getattr(self, "metrics_", {}) if metrics is None else metrics,
         }
         write(path, contents, "model")
-
-
-def _level_variances(process: Process) -> np.ndarray:
-    """The prior variance in each level, as the bands' energies share it out."""
-    basis = process.basis
-    dimension = basis.sphere.dimension
-    ends = [
-        band.first + _TAIL if band.last is None else band.last for band in basis.bands
-    ]
-    top = max(ends)
-    weights = basis.kernel.level_weights(dimension, top)
-    for band, energy, share in zip(
-        basis.bands, basis.energies, basis.shares, strict=True
-    ):
-        stop = None if band.last is None else band.last + 1
-        weights[band.first : stop] *= energy / max(share, 1e-300)
-    return weights * float(basis.variance)
 
 
 def _all_rows(sources: list[Source]) -> Chunk:
