@@ -1,9 +1,12 @@
 """Tables in files give the same models as tables in memory."""
 
+import time
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.feather
@@ -519,3 +522,40 @@ def test_types_are_told_from_more_than_the_first_rows(tmp_path):
         batch.frame.to_pandas().x.sum() for batch in Stream.files(path).batches(["x"])
     )
     assert total == 400_001.5
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_long_file_is_not_held_while_it_is_read(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("zonal.streams._BATCH_ROWS", 65_536)
+    column = np.random.default_rng(0).normal(size=1_000_000)
+    table = pa.table(dict.fromkeys("abcd", column))
+    if kind == "csv":
+        table = table.slice(0, 500_000)
+        pa.csv.write_csv(table, tmp_path / "long.csv")
+    else:
+        parquet = {"row_group_size": 50_000, "use_dictionary": False}
+        pq.write_table(table, tmp_path / "long.parquet", **parquet)
+    size = table.nbytes
+    del table
+    before, most = pa.total_allocated_bytes(), 0
+    for batch in Stream.files(tmp_path / f"long.{kind}").batches():
+        time.sleep(0.05 * len(batch.frame) / 65_536)  # as long as learning from it
+        most = max(most, pa.total_allocated_bytes() - before)
+    # (CSV blocks of a megabyte are dozens ahead, whatever the length.)
+    assert most < (size / 3 if kind == "parquet" else 40e6)
+
+
+def test_datasets_in_memory_and_unions_of_them():
+    table = pa.table({"x": [1.0, 2.0], "y": [3.0, 4.0]})
+    whole = pa.dataset.dataset(table)
+    both = Stream.of(pa.dataset.dataset([whole, whole]))
+    assert both.n_rows == 4
+    read = [batch.frame["y"].to_pylist() for batch in both.batches(["y"])]
+    assert read == [[3.0, 4.0], [3.0, 4.0]]
+
+
+def test_filters_of_csv_files(tmp_path):
+    (tmp_path / "some.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    stream = Stream.files(tmp_path / "some.csv", filter=pa.compute.field("a") > 1)
+    assert stream.n_rows == 2
+    assert [one.frame["b"].to_pylist() for one in stream.batches(["b"])] == [[4, 6]]

@@ -9,7 +9,9 @@ of each function is that of Gaussian pseudo-data, a *site* a row: precision λ a
 which is a natural-gradient step of length one. Shorter steps mix old and new sites, and
 mixing sites is mixing their sums, so a stream is inferred without keeping a number a
 row. The bound is Σ E minus the divergence from the prior, known after every pass; a
-step that would lower it is shortened.
+step that would lower it is shortened. Sites of several functions do not know of each
+other and would circle around their fixed point; what the last two passes proposed is
+mixed so that what is left of both cancels (Anderson 1965, of depth one).
 
 What the features do not capture of a row, u, adds to its variance v and so costs E. The
 *tightened* bound (Titsias 2025) lets the posterior shrink it by one factor s for all
@@ -50,6 +52,8 @@ __all__ = ["Passes", "infer", "infer_batches"]
 _SHORTEST_STEP = 1e-3
 # Rates of convergence are taken for no worse than this.
 _LARGEST_RATE = 0.9
+# Two proposals are mixed by no more than this much of the older one.
+_FURTHEST = 2.0
 # Passes that a refit may follow.
 _MOST_REFITS = 5
 # A bound may fall by this much of itself through rounding of float32 features.
@@ -63,13 +67,15 @@ class Passes:
     """Where inference is between two passes: all that it needs to go on from there.
 
     ``processes`` and ``likelihood`` are those of the next pass, which starts from the
-    ``best`` state of those before; ``refitted`` says whether they were changed since.
+    ``best`` state of those before; ``refitted`` says whether they were changed since,
+    ``before`` is the state before the best, where there are several functions.
     """
 
     processes: tuple[Process, ...]
     likelihood: Likelihood
     dtype: Any
     best: Inferred | None = None
+    before: Inferred | None = None
     bounds: tuple[float, ...] = ()
     step: float = 1.0
     refits: int = 0
@@ -206,7 +212,7 @@ class _Run:
         """The next pass, from the best state so far or from the start."""
         at, best = self.at, self.at.best
         if best is not None:
-            now, sums = mixed(best.statistics, best.proposed, at.step), best.proposed
+            now, sums = _next_sums(best, at.before, at.step), best.proposed
         else:
             assert start is not None, "there is a start or a state"
             now = sums = tuple(start)
@@ -264,12 +270,14 @@ class _Run:
         self._move(best=found)
         if before is None:
             return True
+        several = len(found.processes) > 1
+        if several:
+            self._move(before=dataclasses.replace(before, sites=None))
         # A short step gains little, however far there is to go.
         least = min(step, 1) * self.tolerance * (1 + abs(found.bound))
         if abs(found.bound - before.bound) <= least:
             self._move(best=dataclasses.replace(found, converged=True))
             return False
-        several = len(found.processes) > 1
         residuals = _residual(found), _residual(before)
         self._move(step=_next_step(step, *residuals, several))
         return True
@@ -286,6 +294,10 @@ class _Run:
             # It was the refit, or may have been.
             self._move(refits=_MOST_REFITS)
             return True
+        if self.at.before is not None:
+            # What cancels near the fixed point may not do so here.
+            self._move(before=None)
+            return True
         fall = best.bound - found.bound
         if step <= 1 and fall <= self.tolerance * (1 + abs(best.bound)):
             self._move(best=dataclasses.replace(best, converged=True))
@@ -300,6 +312,19 @@ def _residual(state: Inferred) -> np.ndarray:
     return np.concatenate([new.moment - old.moment for new, old in pairs])
 
 
+def _next_sums(
+    best: Inferred, before: Inferred | None, step: float
+) -> tuple[Statistics, ...]:
+    """Sums of sites to make the next pass with."""
+    if before is None or step != 1.0:
+        return mixed(best.statistics, best.proposed, step)
+    now = _residual(best)
+    change = now - _residual(before)
+    back = float(now @ change / max(change @ change, np.finfo(np.float64).tiny))
+    back = float(np.clip(back, -_FURTHEST, _FURTHEST))
+    return mixed(before.proposed, best.proposed, 1 - back)
+
+
 def _next_step(
     step: float, now: np.ndarray, before: np.ndarray, several: bool
 ) -> float:
@@ -307,9 +332,8 @@ def _next_step(
 
     With a step of one the residual is multiplied by some λ a pass, as two of them in a
     row tell. Where a single function's heavy tails come in slowly (λ > 0) or overshoot
-    (λ < 0), a step of 2/(2 - λ) is better. Sites of several functions do not know of
-    each other, so their residuals grow and shrink by turns and tell nothing of λ: they
-    only go back to whole steps.
+    (λ < 0), a step of 2/(2 - λ) is better. Sites of several functions only go back to
+    whole steps; two proposals are then mixed.
     """
     if not before.any():
         return min(1.0, 2 * step)

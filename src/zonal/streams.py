@@ -44,6 +44,8 @@ _FORMATS = {
 _DELIMITERS = (",", ";", "\t", "|")
 # Bytes of a CSV file that the types of its columns are told from.
 _TYPED_BYTES = 16 << 20
+# Bytes of a CSV file that are read at a time.
+_BLOCK_BYTES = 1 << 20
 
 Item = TypeVar("Item")
 
@@ -292,12 +294,6 @@ class _DatasetStream(Stream):
     def __init__(self, dataset: Any, wanted: Any):
         self._dataset, self._filter = dataset, wanted
         self._rows: int | None = None
-        self._options = None
-        if dataset.format.default_extname == "parquet":
-            # Buffering ahead would keep all of a file until its end.
-            self._options = _pyarrow("dataset").ParquetFragmentScanOptions(
-                pre_buffer=False, use_buffered_stream=True
-            )
 
     @property
     def names(self) -> list[str]:
@@ -321,21 +317,74 @@ class _DatasetStream(Stream):
             path, row = getattr(fragment, "path", "") or "the table", 0
             # pyarrow does not tell which rows of the file these are.
             counted = "" if self._filter is None else ", of the rows kept by the filter"
-            scanner = fragment.scanner(
-                schema=schema,
-                columns=list(self.names if columns is None else columns),
-                filter=self._filter,
-                batch_size=_BATCH_ROWS,
-                batch_readahead=_AHEAD,
-                fragment_scan_options=self._options,
-            )
             try:
-                for batch in scanner.to_batches():
+                for batch in self._scanned(fragment, schema, columns):
                     if len(batch):
                         yield Batch(_table_of(batch), path + counted, row)
                         row += len(batch)
             except (OSError, ArrowException) as error:
                 raise StreamError(f"{path} cannot be read: {error}") from error
+
+    def _scanned(
+        self, fragment: Any, schema: Any, columns: Sequence[str] | None
+    ) -> Iterator[Any]:
+        """Record batches of a file.
+
+        A scanner reads as fast as it can and keeps what is not taken, so Parquet files
+        are scanned a row group at a time, and CSV files read by a reader that waits.
+        """
+        wanted = list(self.names if columns is None else columns)
+        how: dict[str, Any] = {}
+        parts, kind = [fragment], getattr(fragment, "format", None)
+        name = None if kind is None else kind.default_extname
+        if name == "csv" and not _partitions(fragment):
+            yield from _read_csv(fragment, schema, wanted, self._filter)
+            return
+        if name == "parquet":
+            parts = fragment.split_by_row_group(self._filter, schema=schema)
+            how["fragment_scan_options"] = _pyarrow(
+                "dataset"
+            ).ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
+        for part in parts:
+            yield from part.to_batches(
+                schema=schema,
+                columns=wanted,
+                filter=self._filter,
+                batch_size=_BATCH_ROWS,
+                batch_readahead=_AHEAD,
+                **how,
+            )
+
+
+def _partitions(fragment: Any) -> dict[str, Any]:
+    """Columns that a file's folder tells."""
+    return _pyarrow("dataset").get_partition_keys(fragment.partition_expression)
+
+
+def _read_csv(
+    fragment: Any, schema: Any, wanted: list[str], kept: Any
+) -> Iterator[Any]:
+    """Record batches of a CSV file, read no further than they are taken."""
+    csv, kind = _pyarrow("csv"), fragment.format
+    given = kind.default_fragment_scan_options
+    convert, read = given.convert_options, given.read_options
+    # Types are known by now; pyarrow holds dozens of blocks.
+    read.block_size = min(read.block_size, _BLOCK_BYTES)
+    convert.column_types = {field.name: field.type for field in schema}
+    # What a filter looks at is not known before it looks.
+    convert.include_columns = wanted if kept is None else list(schema.names)
+    convert.include_missing_columns = True
+    with (
+        fragment.filesystem.open_input_stream(fragment.path) as file,
+        csv.open_csv(
+            file,
+            read_options=read,
+            parse_options=kind.parse_options,
+            convert_options=convert,
+        ) as reader,
+    ):
+        for batch in reader:
+            yield batch if kept is None else batch.filter(kept).select(wanted)
 
 
 def _table_of(batch: Any) -> Any:
