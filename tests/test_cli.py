@@ -17,6 +17,7 @@ from zonal.cli.app import run
 from zonal.cli.app import zonal as group
 from zonal.cli.data import Part, guessed_task, look_at
 from zonal.streams import Stream
+from zonal.summaries import statistics_of
 
 
 def houses(count=240, seed=3):
@@ -77,7 +78,6 @@ def inside(folder, monkeypatch, *arguments):
     monkeypatch.chdir(folder)
     shown = []
     monkeypatch.setattr("zonal.cli.app.note", shown.append)
-    monkeypatch.setattr("zonal.cli.data.note", shown.append)
     monkeypatch.setattr("zonal.cli.using.note", shown.append)
     with pytest.raises(SystemExit) as end:
         run([str(one) for one in arguments])
@@ -321,6 +321,10 @@ BAD = {
     "a broken Parquet file": ("fit broken.parquet -t price", "broken.parquet"),
     "mixed types": ("fit ragged.csv -t y", "ragged.csv"),
     "an unknown format": ("fit houses.xls -t y", "cannot tell the format"),
+    "a checkpoint that is a table": (
+        "fit mine.csv -t y --checkpoint new.csv -o x.zonal",
+        "name another file",
+    ),
     "too many texts": ("fit names.csv -t name", "too many to be told apart"),
     "one class": ("fit one.csv -t y --task classification", "same class"),
     "no model": ("predict nowhere.zonal new.csv", "nowhere.zonal: No such file"),
@@ -335,7 +339,30 @@ BAD = {
     ),
     "an output that is a folder": ("fit houses.csv -t price -o parts", "is a folder"),
     "a bad time": ("fit houses.csv -t price --max-time soon", "is no time"),
-    "a bad likelihood": ("fit houses.csv -t price --likelihood x", "likelihood is one"),
+    "a bad likelihood": ("fit houses.csv -t price --likelihood x", "'x' is not one of"),
+    "a likelihood of no such task": (
+        "fit houses.csv -t price --task counts --likelihood probit",
+        "is for --task classification",
+    ),
+    "an output that is the table": ("fit mine.csv -t y -o mine.csv", "read or written"),
+    "predictions on the table": ("predict price.zonal new.csv -o new.csv", "read or"),
+    "a report on the model": ("fit mine.csv -t y -o m --report m", "read or written"),
+    "a target that is dropped": ("fit houses.csv -t price --drop price", "is needed"),
+    "a column of two roles": ("fit houses.csv -t price --weight price", "two things"),
+    "a place of one column": ("fit houses.csv -t price --place id id", "two things"),
+    "a place of texts": ("fit houses.csv -t price --place town id", "holds no numbers"),
+    "an infinite target": ("fit infinite.csv -t y", "infinite in row 3"),
+    "a target of dates": ("fit dates.parquet -t when", "holds dates"),
+    "a wide delimiter": ("fit houses.csv -t price --delimiter ;;", "not one character"),
+    "a negative seed": ("fit houses.csv -t price --seed -1", "range"),
+    "a weight that is an input": (
+        "evaluate price.zonal new.csv --weight area",
+        "two things at once",
+    ),
+    "a class that only the test has": (
+        "fit mine.csv -t y --task classification --test other.csv -o tested.zonal",
+        "could not be tested: ",
+    ),
     "other models": ("merge price.zonal dear.zonal -o x.zonal", "same kind"),
     "one model": ("merge price.zonal -o x.zonal", "two models or more"),
     "rows never seen": ("forget price.zonal many.csv", "cannot be taken out"),
@@ -357,6 +384,14 @@ def bad(folder):
         "name,x\n" + "".join(f"n{number},1\n" for number in range(300))
     )
     (folder / "one.csv").write_text("x,y\n" + "1,a\n2,a\n" * 20)
+    rows = [f"{number % 7},{'ab'[number % 2]}" for number in range(60)]
+    (folder / "mine.csv").write_text("\n".join(["x,y", *rows]))
+    (folder / "other.csv").write_text("\n".join(["x,y", *rows, "1,c"]))
+    (folder / "infinite.csv").write_text("x,y\n1,2\n1,3\n1,4\n1,inf\n" + "1,2\n" * 30)
+    when = pd.date_range("2020", periods=50, freq="D")
+    pd.DataFrame({"x": np.arange(50.0), "when": when}).to_parquet(
+        folder / "dates.parquet"
+    )
     houses(10)[["area", "rooms"]].to_csv(folder / "few.csv", index=False)
     houses(10).assign(mean=1).to_csv(folder / "mean.csv", index=False)
     houses(400, seed=9).to_csv(folder / "many.csv", index=False)
@@ -368,6 +403,7 @@ def bad(folder):
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence(bad, monkeypatch, capsys, case):
+    (bad / "tested.zonal").unlink(missing_ok=True)
     before = sorted(bad.rglob("*"))
     arguments, sentence = BAD[case]
     code, said = inside(bad, monkeypatch, *arguments.split())
@@ -375,7 +411,83 @@ def test_bad_input_is_one_sentence(bad, monkeypatch, capsys, case):
     assert code == 2, shown
     assert sentence in shown
     assert "Traceback" not in shown
+    (bad / "tested.zonal").unlink(missing_ok=True)  # kept, and told of
     assert sorted(bad.rglob("*")) == before, "something was left behind"
+
+
+def test_r2_of_targets_far_from_zero(tmp_path, monkeypatch, capsys):
+    table = houses(120).assign(price=lambda t: t.price + 1e9)[["area", "price"]]
+    table.to_csv(tmp_path / "far.csv", index=False)
+    model = SphericalGPRegressor().fit(table[["area"]], table.price)
+    model.save(tmp_path / "far.zonal")
+    monkeypatch.setattr("zonal.streams._BATCH_ROWS", 50)
+    code, said = inside(
+        tmp_path, monkeypatch, "evaluate", "far.zonal", "far.csv", "--json"
+    )
+    assert code == 0, said
+    found = json.loads(capsys.readouterr().out)
+    expected = model.score(table[["area"]], table.price)
+    assert found["r2"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_decimal_commas_are_numbers(tmp_path):
+    lines = [f"{number},5;{number},25" for number in range(40)]
+    (tmp_path / "commas.csv").write_text("\n".join(["x;y", *lines]))
+    (batch,) = Stream.files(tmp_path / "commas.csv").batches()
+    assert batch.frame["y"].to_pylist()[:2] == [0.25, 1.25]
+
+
+def test_delimiters_in_quotes_do_not_count(tmp_path):
+    (tmp_path / "quoted.csv").write_text('"size; m2; net","b",y\n1,2,3\n')
+    assert Stream.files(tmp_path / "quoted.csv").names == ["size; m2; net", "b", "y"]
+
+
+def test_what_lies_beside_tables_is_no_table(folder):
+    names = Stream.files(folder / "parts").names
+    (folder / "parts" / "model.zonal").write_text("a model")
+    assert Stream.files(folder / "parts").names == names
+    (folder / "parts" / "model.zonal").unlink()
+
+
+def test_places_with_gaps_are_left_out(tmp_path, monkeypatch):
+    generator = np.random.default_rng(5)
+    table = pd.DataFrame({"lat": generator.uniform(-80, 80, 60)})
+    table["lon"] = generator.uniform(-180, 180, 60)
+    table["heat"] = np.cos(np.radians(table.lat)) + 0.01 * generator.normal(size=60)
+    table.loc[:4, "lat"] = np.nan
+    table.to_csv(tmp_path / "gaps.csv", index=False)
+    arguments = [
+        "fit",
+        "gaps.csv",
+        "-t",
+        "heat",
+        "--place",
+        "lat",
+        "lon",
+        "-q",
+        "-o",
+        "m.zonal",
+    ]
+    code, said = inside(tmp_path, monkeypatch, *arguments)
+    assert code == 0, said
+    model = load(tmp_path / "m.zonal")
+    assert model.geometry == "sphere"
+    assert statistics_of(model).rows + model.metrics_["rows"] == 55
+
+
+def test_a_reader_that_has_seen_enough(folder):
+    done = subprocess.run(
+        f"{sys.executable} -c 'from zonal.cli import main; main()' "
+        "predict price.zonal houses.csv | true; exit ${PIPESTATUS[0]}",
+        shell=True,
+        executable="/bin/bash",
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
 
 
 def test_bad_input_as_a_process(bad):
@@ -447,7 +559,7 @@ def test_an_interrupt_before_anything_leaves_nothing(tmp_path):
             break
     _, rest = process.communicate(timeout=240)
     assert process.returncode == 130, rest
-    assert "nothing was written" in rest
+    assert "stopped" in rest
     assert sorted(one.name for one in tmp_path.iterdir()) == ["slow.csv"]
 
 

@@ -88,3 +88,12 @@ def test_bad_input(rows):
         Projection.random(3, 5)
     with pytest.raises(ValueError, match="at least one column"):
         ARD.isotropic(0)
+
+
+def test_longitudes_may_start_anywhere():
+    grid = np.array([[10.0, 379.5], [10.0, 19.5]])  # as NOAA's ETOPO has them
+    LatitudeLongitude().check(grid)
+    east, same = LatitudeLongitude().directions(grid)[0]
+    assert np.allclose(east, same)
+    with pytest.raises(ValueError, match="longitude in row 0 is 1000 degrees"):
+        LatitudeLongitude().check(np.array([[10.0, 1000.0]]))

@@ -85,7 +85,9 @@ def load_progress(path: str | os.PathLike, fingerprint: str) -> Progress | None:
     except FileNotFoundError:
         return None
     except FileError as error:
-        raise ValueError(f"{error}; remove it to start afresh") from error
+        raise ValueError(
+            f"{error}; name another file, or remove it if it is a checkpoint"
+        ) from error
     except OSError as error:
         raise ValueError(
             f"the checkpoint {os.fspath(path)} cannot be read ({error}); make it "

@@ -23,6 +23,9 @@ from zonal.polynomials import AnyArray, check_dimension
 
 __all__ = ["ARD", "LatitudeLongitude", "Projection", "Sphere", "UnitVectors"]
 
+# Degrees of longitude that are taken for such: grids start anywhere, and go once around.
+_MOST_LONGITUDE = 720
+
 
 class Sphere(abc.ABC):
     """What every map to the sphere offers."""
@@ -314,7 +317,8 @@ class LatitudeLongitude(Sphere):
 
     def check(self, x: np.ndarray) -> None:
         super().check(x)
-        for column, name, limit in ((0, "latitude", 90), (1, "longitude", 360)):
+        limits = ((0, "latitude", 90), (1, "longitude", _MOST_LONGITUDE))
+        for column, name, limit in limits:
             bad = np.flatnonzero(np.abs(x[:, column]) > limit)
             if len(bad):
                 raise ValueError(

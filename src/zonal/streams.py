@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import queue
+import re
 import shutil
 import tempfile
 import threading
@@ -42,6 +43,10 @@ _FORMATS = {
 }
 # What stands between two values of a CSV file, likeliest first.
 _DELIMITERS = (",", ";", "\t", "|")
+_QUOTED = re.compile(r'"[^"]*"')
+# Numbers as some languages write them, and as others do.
+_WITH_COMMA = re.compile(r'"?-?\d+,\d+"?')
+_WITH_POINT = re.compile(r'"?-?\d+\.\d+"?')
 # Bytes of a CSV file that the types of its columns are told from.
 _TYPED_BYTES = 16 << 20
 # Bytes of a CSV file that are read at a time.
@@ -129,13 +134,14 @@ class Stream(abc.ABC):
         2
         """
         dataset = _pyarrow("dataset").dataset
-        found = _found(paths)
+        found = found_files(paths)
         endings = {_FORMATS.get(_ending(one)) for one in found}
         if format is None and (len(endings) != 1 or None in endings):
             raise ValueError(
                 f"cannot tell the format of {found[0]}"
-                f"{' and others' if len(found) > 1 else ''} by their names; pass "
-                "format='parquet', 'csv' or 'ipc'"
+                f"{' and others' if len(found) > 1 else ''} by their names; let them "
+                "end in .csv, .tsv, .parquet or .feather, or pass format='parquet', "
+                "'csv' or 'ipc'"
             )
         kind: Any = format or endings.pop()
         if kind == "csv":
@@ -205,20 +211,22 @@ def _pyarrow(part: str) -> Any:
         ) from error
 
 
-def _found(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+def found_files(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     """The files that paths stand for, in order."""
     every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found: list[str] = []
     for path in map(Path, every):
         if path.is_dir():
             inside = sorted(one for one in path.rglob("*") if one.is_file())
-            found += [
+            shown = [
                 str(one)
                 for one in inside
                 if not any(
                     part.startswith((".", "_")) for part in one.relative_to(path).parts
                 )
             ]
+            # What lies beside tables, such as a model, is no table.
+            found += [one for one in shown if _ending(one) in _FORMATS] or shown
         elif "*" in path.name:
             found += sorted(map(str, path.parent.glob(path.name)))
         elif path.is_file():
@@ -239,18 +247,25 @@ def _ending(path: str) -> str:
 def _csv_format(path: str, delimiter: str | None) -> Any:
     """How CSV files like one are read."""
     csv = _pyarrow("csv")
+    first, *others = _first_lines(path)
     if delimiter is None:
-        delimiter = _delimiter(path)
+        # The likeliest of those that occur most often, outside of quotes.
+        delimiter = max(_DELIMITERS, key=_QUOTED.sub("", first).count)
+    fields = [field for line in others for field in line.split(delimiter)]
+    comma = delimiter != "," and any(map(_WITH_COMMA.fullmatch, fields))
+    comma &= not any(map(_WITH_POINT.fullmatch, fields))
     return _pyarrow("dataset").CsvFileFormat(
-        parse_options=csv.ParseOptions(delimiter=delimiter),
+        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         # An empty text is no text, as pandas and polars have it.
-        convert_options=csv.ConvertOptions(strings_can_be_null=True),
+        convert_options=csv.ConvertOptions(
+            strings_can_be_null=True, decimal_point="," if comma else "."
+        ),
         read_options=csv.ReadOptions(block_size=_TYPED_BYTES),
     )
 
 
-def _delimiter(path: str) -> str:
-    """What stands between the names in the first line of a CSV file."""
+def _first_lines(path: str) -> list[str]:
+    """Some lines of a CSV file, without their ends."""
     from pyarrow import ArrowException, input_stream
 
     try:
@@ -260,9 +275,7 @@ def _delimiter(path: str) -> str:
         raise StreamError(f"{path} cannot be read: {error}") from error
     if not start.strip():
         raise StreamError(f"{path} is empty; give a file with a line of column names")
-    line = start.splitlines()[0].decode("utf-8", "replace")
-    # The likeliest of those that occur most often.
-    return max(_DELIMITERS, key=line.count)
+    return start.decode("utf-8", "replace").splitlines()[:100]
 
 
 def _agreed(build: Callable[..., Any]) -> Any:

@@ -46,6 +46,14 @@ class _Commands(click.Group):
         module = importlib.import_module(f"zonal.cli.{_COMMANDS[cmd_name]}")
         return getattr(module, cmd_name)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever reads our output has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
@@ -94,30 +102,23 @@ def run(arguments: list[str] | None = None) -> None:
     warnings.showwarning = lambda message, *_: note(f"note: {message}")
     try:
         code = zonal.main(given, prog_name="zonal", standalone_mode=False)
-    except click.exceptions.Abort:
-        code = _stopped()
-    except KeyboardInterrupt:
-        code = _stopped()
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        note("stopped")
+        code = INTERRUPTED
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except BrokenPipeError:
-        # Whoever reads our output has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except Exception as error:
         code = _failed(error, "--debug" in given)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _stopped() -> int:
-    note("stopped; nothing was written")
-    return INTERRUPTED
-
-
 def _failed(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
+    if isinstance(error, ImportError):
+        note(f'error: {error}; pip install "zonal[cli,plot]"')
+        return INPUT_ERROR
     if isinstance(error, _MENDABLE):
         note(f"error: {_sentence(error)}")
         return INPUT_ERROR

@@ -1,6 +1,7 @@
 """Tables for the command line: opened, looked at, and split into learning and test."""
 
 import dataclasses
+import os
 import shutil
 import sys
 import tempfile
@@ -12,16 +13,18 @@ import click
 import narwhals as nw
 import numpy as np
 
-from zonal.cli.words import counted, note
-from zonal.streams import Batch, Stream, check_columns, values_of
+from zonal.cli.words import counted
+from zonal.streams import Batch, Stream, check_columns, found_files, values_of
 
 __all__ = [
     "Part",
     "TargetLook",
     "Watched",
     "answered",
+    "check_roles",
     "checked_output",
     "guessed_task",
+    "inputs_of",
     "left_out",
     "look_at",
     "opened",
@@ -49,17 +52,26 @@ def opened(paths: Sequence[str], delimiter: str | None = None) -> Stream:
     return Stream.files(paths[0] if len(paths) == 1 else paths, delimiter=delimiter)
 
 
-def checked_output(path: str) -> Path:
-    """A file that can be written, told before the work is done and not after."""
+def checked_output(path: str, *others: str) -> Path:
+    """A file that can be written, told before the work is done and not after.
+
+    ``others`` are read or written by the same command, and must not be lost.
+    """
     out = Path(path)
     folder = out.resolve().parent
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder} to write {out.name} in")
     if out.is_dir():
         raise ValueError(f"{out} is a folder; name a file to write")
-    probe = Path(f"{out}.part")
-    probe.touch()
-    probe.unlink()
+    if out.exists() and not out.is_file():
+        raise ValueError(f"{out} is no file that can be replaced; name another")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{folder} cannot be written to; name a file elsewhere")
+    taken = list(others)
+    for other in filter(os.path.isdir, others):
+        taken += found_files(other)
+    if out.resolve() in [Path(one).resolve() for one in taken]:
+        raise ValueError(f"{out} is read or written already; name another file")
     return out
 
 
@@ -68,10 +80,12 @@ class TargetLook:
     """What one reading of the target tells.
 
     ``values`` are all different ones where they are few, otherwise None; ``rows`` and
-    ``test_rows`` are those to learn from and those kept aside.
+    ``test_rows`` are those to learn from and those kept aside. ``missing`` rows lack
+    one of the columns that are ``needed``: the target, or a place.
     """
 
     name: str
+    needed: tuple[str, ...]
     rows: int
     test_rows: int
     missing: int
@@ -79,26 +93,45 @@ class TargetLook:
     values: tuple[Any, ...] | None
 
 
-def look_at(stream: Stream, target: str, share: float, seed: int) -> TargetLook:
+def look_at(
+    stream: Stream, target: str, share: float, seed: int, place: Sequence[str] = ()
+) -> TargetLook:
     """Read the target once: how many rows there are, and what they hold."""
-    check_columns(stream, [target])
+    needed = (target, *place)
+    check_columns(stream, needed)
     count = [0, 0]
     missing, texts, values = 0, False, set()
-    for batch, lost, aside in _told_apart(stream, target, share, seed, [target]):
+    for batch, lost, aside in _told_apart(stream, needed, share, seed, needed):
         missing += int(lost.sum())
         for part in (0, 1):
             count[part] += int(np.sum(~lost & (aside == bool(part))))
-        column = nw.from_native(batch.frame, eager_only=True).get_column(target)
-        texts |= not column.dtype.is_numeric() and column.dtype != nw.Boolean
+        frame = nw.from_native(batch.frame, eager_only=True)
+        for name in place:
+            if not frame.schema[name].is_numeric():
+                raise ValueError(f"{name!r} holds no numbers; a place is in degrees")
+        kind = frame.schema[target]
+        if kind.is_temporal():
+            raise ValueError(
+                f"{target!r} holds dates or times; turn them into numbers, such as "
+                "days since the first, to predict them"
+            )
+        texts |= not kind.is_numeric() and kind != nw.Boolean
+        found = values_of(batch.frame, target)[~lost]
+        if kind.is_float() and not np.isfinite(found).all():
+            row = batch.first_row + int(np.flatnonzero(~lost)[~np.isfinite(found)][0])
+            raise ValueError(
+                f"{batch.origin}: {target!r} is infinite in row {row}; correct the row "
+                "or remove it"
+            )
         if values is not None:
-            values |= set(values_of(batch.frame, target)[~lost].tolist())
+            values |= set(found.tolist())
             values = values if len(values) <= _MANY_TEXTS else None
     if sum(count) == 0:
         raise ValueError(f"no row has a value of {target!r}; there is nothing to learn")
     if sum(count) < _LEAST_TO_SPLIT:
         count = [sum(count), 0]
-    found = None if values is None else tuple(sorted(values, key=str))
-    return TargetLook(target, count[0], count[1], missing, texts, found)
+    every = None if values is None else tuple(sorted(values, key=str))
+    return TargetLook(target, needed, count[0], count[1], missing, texts, every)
 
 
 def guessed_task(look: TargetLook) -> tuple[str, str]:
@@ -110,32 +143,40 @@ def guessed_task(look: TargetLook) -> tuple[str, str]:
             "be told apart; name another --target, or --task classification if they "
             "are classes nevertheless"
         )
+    if look.texts and values is not None:
+        return "classification", f"it has {counted(len(values), 'different text')}"
     if values is not None:
-        kind = counted(len(values), "different text" if look.texts else "value")
-        whole = not look.texts and all(one == int(one) for one in values)
-        if look.texts or len(values) == 2 or (whole and len(values) <= _FEW_NUMBERS):
-            return "classification", f"it has {kind}"
-    return "regression", "it has many different numbers"
+        whole = all(one == int(one) for one in values)
+        few = 2 < len(values) <= _FEW_NUMBERS and whole
+        if len(values) == 2 or few:
+            return "classification", f"it has {counted(len(values), 'value')}"
+    return "regression", "it has numbers, and no few whole ones"
 
 
 def _told_apart(
-    stream: Stream, target: str, share: float, seed: int, columns: Sequence[str]
+    stream: Stream,
+    needed: Sequence[str],
+    share: float,
+    seed: int,
+    columns: Sequence[str],
 ) -> Iterator[tuple[Batch, np.ndarray, np.ndarray]]:
-    """Batches, with rows that have no target and rows that are kept for a test."""
+    """Batches, with rows that lack what is needed, and rows kept for a test."""
     generator = np.random.default_rng([seed, *b"test"])
     for batch in stream.batches(columns):
-        values = nw.from_native(batch.frame, eager_only=True).get_column(target)
-        lost = values.is_null()
-        if values.dtype.is_float():
-            lost = lost | values.is_nan()
-        aside = generator.random(len(values)) < share
-        yield batch, lost.to_numpy().astype(bool), aside
+        frame = nw.from_native(batch.frame, eager_only=True)
+        lost = np.zeros(len(frame), bool)
+        for name in needed:
+            values = frame.get_column(name)
+            lost |= values.is_null().to_numpy().astype(bool)
+            if values.dtype.is_float():
+                lost |= values.is_nan().fill_null(True).to_numpy().astype(bool)
+        yield batch, lost, generator.random(len(frame)) < share
 
 
 class Part(Stream):
     """Some rows and columns of a table: those to learn from, or those kept aside.
 
-    Rows without a target are in neither.
+    Rows that lack a target or a place are in neither.
     """
 
     def __init__(
@@ -161,34 +202,62 @@ class Part(Stream):
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
         wanted = self._names if columns is None else list(columns)
-        read = list(dict.fromkeys([*wanted, self._look.name]))
-        kind, row = "kept aside" if self._test else "to learn from", 0
+        needed = self._look.needed
+        read = list(dict.fromkeys([*wanted, *needed]))
+        part_of = ""
+        if self._share:
+            part_of = ", rows kept aside" if self._test else ", rows to learn from"
+        row = 0
         for batch, lost, aside in _told_apart(
-            self._stream, self._look.name, self._share, self._seed, read
+            self._stream, needed, self._share, self._seed, read
         ):
             kept = ~lost & (aside == self._test)
             part = nw.from_native(batch.frame, eager_only=True).filter(kept.tolist())
             if len(part):
                 # Rows are counted among those of their part.
-                origin = f"{batch.origin}, rows {kind}"
+                origin = f"{batch.origin}{part_of}"
                 yield Batch(part.select(wanted).to_native(), origin, row)
                 row += len(part)
 
 
 def left_out(look: TargetLook) -> str:
-    """That rows without a target are not used."""
-    return f"left out, because {look.name!r} is missing: {counted(look.missing, 'row')}"
+    """That rows are not used, and why."""
+    why = " or ".join(map(repr, look.needed))
+    return f"left out, because {why} is missing: {counted(look.missing, 'row')}"
+
+
+def inputs_of(model: Any) -> list[str]:
+    """Names of the columns that a model was fitted to."""
+    if not model.columns_.named:
+        raise ValueError(
+            "the model was fitted to an array, whose columns have no names; fit it to "
+            "a table to use it here"
+        )
+    return list(map(str, model.columns_.names))
+
+
+def check_roles(*names: str | None) -> None:
+    """Refuse a column that is to be two things at once."""
+    given = [name for name in names if name is not None]
+    for name in given:
+        if given.count(name) > 1:
+            raise ValueError(f"column {name!r} cannot be two things at once")
 
 
 def answered(
-    stream: Stream, model: Any, target: str, weight: str | None = None
+    stream: Stream,
+    model: Any,
+    target: str,
+    weight: str | None,
+    say: Callable[[str], None],
 ) -> Stream:
     """The columns of a table that a model knows, and the rows that have a target."""
-    names = [*map(str, model.columns_.names), *filter(None, [target, weight])]
+    names = [*inputs_of(model), target, *([] if weight is None else [weight])]
+    check_roles(*names)
     check_columns(stream, names)
     look = look_at(stream, target, 0.0, 0)
     if look.missing:
-        note(left_out(look))
+        say(left_out(look))
     return Part(stream, look, names, 0.0, 0)
 
 

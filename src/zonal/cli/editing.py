@@ -5,16 +5,19 @@ from typing import Any
 import click
 
 from zonal.cli.data import Watched, answered, checked_output, opened
-from zonal.cli.progress import Display
-from zonal.cli.scores import metric_lines
-from zonal.cli.using import (
+from zonal.cli.options import (
+    data_argument,
     delimiter_option,
     json_option,
+    model_argument,
+    out_option,
     quiet_option,
-    target_of,
     target_option,
     weight_option,
 )
+from zonal.cli.progress import Display
+from zonal.cli.scores import metric_lines
+from zonal.cli.using import target_of
 from zonal.cli.words import lines_of, print_json
 from zonal.estimators import load
 from zonal.report.learned import relevances
@@ -22,13 +25,11 @@ from zonal.summaries import statistics_of
 
 __all__ = ["forget", "inspect", "merge", "update"]
 
-changed_option = click.option(
-    "-o", "--out", help="The model to write; by default MODEL is replaced."
-)
+changed_option = out_option(help="The model to write; by default MODEL is replaced.")
 
 
 @click.command()
-@click.argument("model")
+@model_argument
 @json_option
 def inspect(model: str, as_json: bool) -> None:
     """Show what MODEL has learned: depth, noise, levels, relevance, and its test.
@@ -82,12 +83,13 @@ def _changed(
     delimiter: str | None,
     quiet: bool,
 ) -> None:
-    path = checked_output(model if out is None else out)
+    path = checked_output(model if out is None else out, *data)
     fitted: Any = load(model)
     target = target_of(fitted, target)
-    stream = answered(opened(data, delimiter), fitted, target, weight)
+    stream = opened(data, delimiter)
     before = statistics_of(fitted).rows
     with Display(quiet) as display:
+        stream = answered(stream, fitted, target, weight, display.say)
         rows = Watched(stream, display.rows)
         getattr(fitted, change)(rows, target=target, weight=weight)
     fitted.save(path)
@@ -96,8 +98,8 @@ def _changed(
 
 
 @click.command()
-@click.argument("model")
-@click.argument("data", nargs=-1, required=True)
+@model_argument
+@data_argument
 @changed_option
 @target_option
 @weight_option
@@ -117,8 +119,8 @@ def update(model: str, data: tuple[str, ...], **options: Any) -> None:
 
 
 @click.command()
-@click.argument("model")
-@click.argument("data", nargs=-1, required=True)
+@model_argument
+@data_argument
 @changed_option
 @target_option
 @weight_option
@@ -138,8 +140,8 @@ def forget(model: str, data: tuple[str, ...], **options: Any) -> None:
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True)
-@click.option("-o", "--out", required=True, help="The model to write.")
+@click.argument("models", nargs=-1, required=True, type=click.Path())
+@out_option(required=True, help="The model to write.")
 def merge(models: tuple[str, ...], out: str) -> None:
     """Join MODELS of the same fit that have been updated with different rows.
 

@@ -1,7 +1,8 @@
 """`zonal fit`: from a file to a model that has been checked."""
 
-import re
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,26 @@ from zonal.cli.data import (
     TargetLook,
     Watched,
     answered,
+    check_roles,
     checked_output,
     guessed_task,
     left_out,
     look_at,
     opened,
 )
+from zonal.cli.options import (
+    TIME,
+    data_argument,
+    delimiter_option,
+    json_option,
+    out_option,
+    quiet_option,
+    weight_option,
+)
 from zonal.cli.progress import Display
 from zonal.cli.scores import measured, metric_lines
 from zonal.cli.using import some_rows
-from zonal.cli.words import counted, duration, lines_of, print_json
+from zonal.cli.words import counted, duration, lines_of, note, print_json
 from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.estimators.base import SphericalGP
 from zonal.report import write_report
@@ -30,39 +41,32 @@ from zonal.streams import Stream, check_columns
 
 __all__ = ["fit"]
 
-_TASKS = ("auto", "regression", "classification", "counts")
+# Tasks, and how their targets may scatter; the first is what they do by default.
+_LIKELIHOODS = {
+    "regression": ("gaussian", "student-t", "heteroscedastic"),
+    "classification": ("logit", "probit", "softmax"),
+    "counts": ("negative-binomial", "poisson"),
+}
 _MOST_COLUMNS = 5
 
 
-class _Time(click.ParamType):
-    """Seconds, or a number with s, m or h."""
-
-    name = "TIME"
-    _units = {"": 1, "s": 1, "m": 60, "h": 3600}  # noqa: RUF012
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|)", str(value).strip())
-        if not found or float(found[1]) == 0:
-            self.fail(f"{value!r} is no time; give one such as 90, 90s, 2m or 1.5h")
-        return float(found[1]) * self._units[found[2]]
-
-
 @click.command(epilog="Rows without a target are left out, and gaps in columns filled.")
-@click.argument("data", nargs=-1, required=True)
+@data_argument
 @click.option("-t", "--target", required=True, help="The column to be predicted.")
-@click.option(
-    "-o", "--out", default="model.zonal", show_default=True, help="The model to write."
-)
+@out_option(default="model.zonal", show_default=True, help="The model to write.")
 @click.option(
     "--task",
-    type=click.Choice(_TASKS),
+    type=click.Choice(["auto", *_LIKELIHOODS]),
     default="auto",
     show_default=True,
     help="What the target is; auto tells by its values.",
 )
-@click.option("--test", "test_file", help="Rows to test on, instead of some of DATA.")
+@click.option(
+    "--test",
+    "test_file",
+    type=click.Path(),
+    help="Rows to test on, instead of some of DATA.",
+)
 @click.option(
     "--test-share",
     type=click.FloatRange(0, 0.9),
@@ -70,8 +74,13 @@ class _Time(click.ParamType):
     show_default=True,
     help="Share of DATA to keep aside and test on.",
 )
-@click.option("--report", "report_file", help="An HTML report of the test to write.")
-@click.option("--weight", help="The column that says how often each row counts.")
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(),
+    help="An HTML report of the test to write.",
+)
+@weight_option
 @click.option("--drop", multiple=True, help="A column to leave out, such as an id.")
 @click.option(
     "--place",
@@ -81,23 +90,37 @@ class _Time(click.ParamType):
 )
 @click.option(
     "--likelihood",
-    help="How targets scatter: student-t, heteroscedastic, poisson, "
-    "negative-binomial, logit or probit.",
+    type=click.Choice([name for names in _LIKELIHOODS.values() for name in names]),
+    help="How targets scatter, if not as the task has it.",
 )
-@click.option("--features", type=click.IntRange(1), default=512, show_default=True)
+@click.option(
+    "--features",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    help="Spherical harmonics to learn with: more are finer, and slower.",
+)
 @click.option(
     "--solve-features",
     type=click.IntRange(1),
     help="More features to solve with, after learning with fewer: slower, finer.",
 )
-@click.option("--max-time", type=_Time(), help="Time to learn for, such as 90s or 2m.")
+@click.option("--max-time", type=TIME, help="Time to learn for, such as 90s or 2m.")
 @click.option(
-    "--checkpoint", help="A file to keep progress in; the same command goes on from it."
+    "--checkpoint",
+    type=click.Path(),
+    help="A file to keep progress in; the same command goes on from it.",
 )
-@click.option("--delimiter", help="What stands between values of CSV files.")
-@click.option("--seed", default=0, show_default=True, help="For all random choices.")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print results as JSON.")
+@delimiter_option
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="For all random choices.",
+)
+@quiet_option
+@json_option
 def fit(
     data: tuple[str, ...],
     target: str,
@@ -131,12 +154,14 @@ def fit(
       zonal fit flights/ -t delayed --drop id --max-time 5m --report flights.html
     """
     begin = time.monotonic()
-    path = checked_output(out)
+    others = [*data, *([] if test_file is None else [test_file])]
+    path = checked_output(out, *others)
     if report_file is not None:
-        checked_output(report_file)
+        checked_output(report_file, *others, out)
     stream = opened(data, delimiter)
-    named = [*filter(None, [target, weight]), *(place or ())]
-    check_columns(stream, [*named, *drop])
+    named = [target, weight, *(place or ())]
+    check_roles(*named)
+    check_columns(stream, [*(name for name in named if name is not None), *drop])
     if wanted := [name for name in named if name in drop]:
         raise ValueError(f"column {wanted[0]!r} is needed; do not --drop it")
     names = _ordered(stream, drop, place)
@@ -145,10 +170,9 @@ def fit(
         test, test_share = opened([test_file], delimiter), 0.0
         check_columns(test, names)
     with Display(quiet, max_time) as display:
-        look = look_at(Watched(stream, display.rows), target, test_share, seed)
-        if task == "auto":
-            task, why = guessed_task(look)
-            display.say(f"{target!r} is taken for {task}, because {why} (see --task)")
+        rows = Watched(stream, display.rows)
+        look = look_at(rows, target, test_share, seed, place or ())
+        task = _task(task, likelihood, look, display)
         _say_rows(display, look)
         model = _model(task, likelihood, names, target, weight, place)
         model.set_params(
@@ -161,18 +185,19 @@ def fit(
         rows = Watched(Part(stream, look, names, test_share, seed), display.rows)
         model.fit(rows, target=target, weight=weight, checkpoint=checkpoint)
         model.save(path)
-        if test is not None:
-            test = answered(test, model, target, weight)
-        elif look.test_rows:
-            test = Part(stream, look, names, test_share, seed, test=True)
         metrics: dict[str, Any] = {}
-        if test is not None:
-            metrics = measured(model, Watched(test, display.rows), target, weight)
-            model.save(path, metrics)
-    seconds = time.monotonic() - begin
-    if report_file is not None and test is not None:
-        table, y, weights = some_rows(model, test, target, weight)
-        write_report(model, table, y, report_file, sample_weight=weights)
+        with _kept(path):
+            if test is not None:
+                test = answered(test, model, target, weight, display.say)
+            elif look.test_rows:
+                test = Part(stream, look, names, test_share, seed, test=True)
+            if test is not None:
+                metrics = measured(model, Watched(test, display.rows), target, weight)
+                model.save(path, metrics)
+            seconds = time.monotonic() - begin
+            if report_file is not None and test is not None:
+                table, y, weights = some_rows(model, test, target, weight, display.say)
+                write_report(model, table, y, report_file, sample_weight=weights)
     if as_json:
         print_json(_results(model, task, metrics, look, seconds, path))
         return
@@ -183,10 +208,40 @@ def fit(
         click.echo(f"report: {none if test is None else report_file}")
 
 
+@contextlib.contextmanager
+def _kept(path: Path) -> Iterator[None]:
+    """The model is there, whatever happens while it is tested."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"the model is in {path}, but its test was not finished")
+        raise
+    except ValueError as error:
+        raise ValueError(
+            f"the model is in {path}, but it could not be tested: {error}"
+        ) from error
+
+
+def _task(task: str, likelihood: str | None, look: TargetLook, display: Display) -> str:
+    """What the target is: as it was said, as a likelihood implies, or as it looks."""
+    if likelihood is not None:
+        fits = [one for one, names in _LIKELIHOODS.items() if likelihood in names]
+        if task not in ("auto", *fits):
+            raise ValueError(f"--likelihood {likelihood} is for --task {fits[0]}")
+        return fits[0]
+    if task != "auto":
+        return task
+    task, why = guessed_task(look)
+    display.say(f"{look.name!r} is taken for {task}, because {why} (see --task)")
+    return task
+
+
 def _say_rows(display: Display, look: TargetLook) -> None:
     if look.missing:
         display.say(left_out(look))
-    aside = f", {look.test_rows:,} kept aside to test on" if look.test_rows else ""
+    aside = ", none kept aside to test on"
+    if look.test_rows:
+        aside = f", {look.test_rows:,} kept aside to test on"
     display.say(f"{counted(look.rows, 'row')} to learn from{aside}")
 
 
@@ -211,7 +266,7 @@ def _model(
         geometry = "sphere"
     kind = SphericalGPClassifier if task == "classification" else SphericalGPRegressor
     if likelihood is None:
-        likelihood = "negative-binomial" if task == "counts" else "auto"
+        likelihood = _LIKELIHOODS["counts"][0] if task == "counts" else "auto"
     return kind(likelihood=likelihood, missing="indicator", geometry=geometry)
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from zonal.cli.data import inputs_of
 from zonal.estimators import SphericalGPClassifier
 from zonal.report.classes import class_scores
 from zonal.report.rows import HeldOut, held_out
 from zonal.report.scores import STATED, regression_scores
-from zonal.streams import Stream, check_columns, naming, read_ahead, values_of
+from zonal.streams import Stream, naming, read_ahead, values_of
 
 __all__ = ["measured", "metric_lines"]
 
@@ -30,33 +31,32 @@ def _of_numbers(
 ) -> dict[str, Any]:
     sums: dict[str, float] = collections.defaultdict(float)
     inside = np.zeros(len(STATED))
-    rows = 0
+    rows, total, centre, squares = 0, 0.0, 0.0, 0.0
     for part in _parts(model, stream, target, weight):
         found = model.predict_dist(part.table)
-        found = found[0] if isinstance(found, list) else found
-        scores, total = regression_scores(found, part), float(part.weight.sum())
+        scores = regression_scores(found, part)
+        some, mean = float(part.weight.sum()), np.average(part.y, weights=part.weight)
         rows += len(part)
-        for name, mean in (
-            ("weight", 1.0),
-            ("y", np.average(part.y, weights=part.weight)),
-            ("yy", np.average(part.y**2, weights=part.weight)),
-            ("error", scores.rmse**2),
-            ("density", scores.log_density),
-            ("crps", np.nan if scores.crps is None else scores.crps),
-        ):
-            sums[name] += total * float(mean)
-        inside += total * np.array([share for _, share in scores.headline])
-    means = {name: value / sums["weight"] for name, value in sums.items()}
-    variance = max(means["yy"] - means["y"] ** 2, 0.0)
+        # Squares around the mean so far: those around zero may be all that is seen.
+        apart = float(mean) - centre
+        squares += some * scores.deviation**2 + apart**2 * some * total / (some + total)
+        total += some
+        centre += apart * some / total
+        sums["error"] += some * scores.rmse**2
+        sums["density"] += some * scores.log_density
+        sums["crps"] += some * (np.nan if scores.crps is None else scores.crps)
+        inside += some * np.array([share for _, share in scores.headline])
+    if not total > 0:
+        raise ValueError("every weight is zero: no row is left to measure on")
     return {
         "rows": rows,
-        "rmse": float(np.sqrt(means["error"])),
-        "r2": 1 - means["error"] / variance if variance > 0 else np.nan,
-        "nll": -means["density"],
-        "crps": means["crps"],
+        "rmse": float(np.sqrt(sums["error"] / total)),
+        "r2": 1 - sums["error"] / squares if squares > 0 else np.nan,
+        "nll": -sums["density"] / total,
+        "crps": sums["crps"] / total,
         "coverage": {
             f"{stated:.0%}": share
-            for stated, share in zip(STATED, inside / sums["weight"], strict=True)
+            for stated, share in zip(STATED, inside / total, strict=True)
         },
     }
 
@@ -67,6 +67,8 @@ def _of_classes(
     parts = []
     for part in _parts(model, stream, target, weight):
         parts.append((model.predict_proba(part.table), part.y, part.weight))
+    if not parts:
+        raise ValueError("every weight is zero: no row is left to measure on")
     chance, codes, weights = map(np.concatenate, zip(*parts, strict=True))
     rows = HeldOut(None, codes, weights, np.arange(len(codes)), target)
     scores = class_scores(chance, tuple(map(str, model.classes_)), rows)
@@ -84,13 +86,14 @@ def _parts(
     model: Any, stream: Stream, target: str, weight: str | None
 ) -> Iterator[HeldOut]:
     """Rows with their targets, checked, a batch at a time."""
-    inputs = list(map(str, model.columns_.names))
+    inputs = inputs_of(model)
     more = [target] if weight is None else [target, weight]
-    check_columns(stream, [*inputs, *more])
     none = True
     for frame, origin, _ in read_ahead(stream.batches([*inputs, *more])):
         none = False
         weights = None if weight is None else values_of(frame, weight)
+        if weights is not None and np.all(weights == 0):
+            continue
         table = nw.from_native(frame).select(inputs).to_native()
         with naming(origin):
             yield held_out(model, table, values_of(frame, target), weights)
@@ -100,7 +103,7 @@ def _parts(
 
 def metric_lines(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Scores with a word on what each means."""
-    found = [("test rows", f"{metrics['rows']:,}", "not learned from")]
+    found = [("measured on", f"{metrics['rows']:,}", "rows")]
     if "rmse" in metrics:
         found += [
             ("RMSE", f"{metrics['rmse']:.4g}", "error, as a root mean square"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
+from zonal.cli.options import out_option
 from zonal.cli.words import lines_of
 
 __all__ = ["completion", "demo", "doctor", "figure"]
@@ -28,9 +29,7 @@ _PACKAGES = (
 
 @click.command()
 @click.argument("name", type=click.Choice(["depth"]))
-@click.option(
-    "-o", "--out", default="depth.png", show_default=True, help="The file to write."
-)
+@out_option(default="depth.png", show_default=True, help="The file to write.")
 def figure(name: str, out: str) -> None:
     """Draw a figure that explains the model, and print its numbers.
 
@@ -51,9 +50,7 @@ def figure(name: str, out: str) -> None:
 
 
 @click.command()
-@click.option(
-    "-o", "--out", default="demo", show_default=True, help="The folder to write to."
-)
+@out_option(default="demo", show_default=True, help="The folder to write to.")
 def demo(out: str) -> None:
     """Train on a small real table that is built in, predict, and write a report.
 
@@ -108,6 +105,7 @@ def completion(shell: str) -> None:
     \b
     Examples:
       zonal completion bash >> ~/.bashrc
+      zonal completion zsh >> ~/.zshrc
       zonal completion fish > ~/.config/fish/completions/zonal.fish
     """
     from zonal.cli.app import zonal

@@ -1,7 +1,7 @@
 """`zonal predict`, `zonal evaluate` and `zonal report`: what a model says of rows."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,17 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from zonal.cli.data import Watched, answered, checked_output, opened
+from zonal.cli.data import Watched, answered, checked_output, inputs_of, opened
+from zonal.cli.options import (
+    data_argument,
+    delimiter_option,
+    json_option,
+    model_argument,
+    out_option,
+    quiet_option,
+    target_option,
+    weight_option,
+)
 from zonal.cli.progress import Display
 from zonal.cli.scores import measured, metric_lines
 from zonal.cli.words import counted, lines_of, note, print_json
@@ -25,27 +35,11 @@ __all__ = ["evaluate", "predict", "report", "some_rows", "target_of"]
 # Rows of a report at most: its figures show no more.
 _MOST_ROWS = 200_000
 
-delimiter_option = click.option(
-    "--delimiter", help="What stands between values of CSV files."
-)
-target_option = click.option(
-    "-t", "--target", help="The column with the target, if it was renamed."
-)
-weight_option = click.option(
-    "--weight", help="The column that says how often each row counts."
-)
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print results as JSON."
-)
-
 
 @click.command()
-@click.argument("model")
-@click.argument("data", nargs=-1, required=True)
-@click.option(
-    "-o",
-    "--out",
+@model_argument
+@data_argument
+@out_option(
     default="-",
     help="A .parquet or .csv file to write; by default CSV on the standard output.",
 )
@@ -81,23 +75,23 @@ def predict(
       zonal predict houses.zonal new.csv --out prices.parquet --id address
       cat new.csv | zonal predict houses.zonal - > prices.csv
     """
-    path = None if out == "-" else checked_output(out)
+    path = None if out == "-" else checked_output(out, model, *data)
     if path is not None and path.suffix.lower() not in (".parquet", ".csv"):
         raise ValueError(f"{path} is neither a .parquet nor a .csv file; name one")
     fitted = load(model)
     stream = opened(data, delimiter)
     with Display(quiet or path is None) as display:
         watched = Watched(stream, display.rows)
-        rows = _write(_predictions(fitted, watched, coverage, list(kept)), path)
+        rows = _write(_predictions(fitted, watched, coverage, kept), path)
     if path is not None and not quiet:
         note(f"{counted(rows, 'prediction')} in {path}")
 
 
 def _predictions(
-    model: Any, stream: Stream, coverage: float, kept: list[str]
+    model: Any, stream: Stream, coverage: float, ids: Sequence[str]
 ) -> Iterator[pa.Table]:
     """Tables of predictions, one for each batch."""
-    inputs = list(map(str, model.columns_.names))
+    inputs, kept = inputs_of(model), list(dict.fromkeys(ids))
     check_columns(stream, [*inputs, *kept])
     read = list(dict.fromkeys([*inputs, *kept]))
     for frame, origin, _ in read_ahead(stream.batches(read)):
@@ -162,8 +156,8 @@ def _write(tables: Iterator[pa.Table], path: Path | None) -> int:
 
 
 @click.command()
-@click.argument("model")
-@click.argument("data", nargs=-1, required=True)
+@model_argument
+@data_argument
 @target_option
 @weight_option
 @delimiter_option
@@ -186,8 +180,9 @@ def evaluate(
     """
     fitted = load(model)
     target = target_of(fitted, target)
-    stream = answered(opened(data, delimiter), fitted, target, weight)
+    stream = opened(data, delimiter)
     with Display(quiet) as display:
+        stream = answered(stream, fitted, target, weight, display.say)
         metrics = measured(fitted, Watched(stream, display.rows), target, weight)
     if as_json:
         print_json(metrics)
@@ -196,11 +191,9 @@ def evaluate(
 
 
 @click.command()
-@click.argument("model")
-@click.argument("data", nargs=-1, required=True)
-@click.option(
-    "-o", "--out", default="report.html", show_default=True, help="The file to write."
-)
+@model_argument
+@data_argument
+@out_option(default="report.html", show_default=True, help="The file to write.")
 @click.option("--title", help="What stands at the top.")
 @target_option
 @weight_option
@@ -224,11 +217,11 @@ def report(
     Example:
       zonal report houses.zonal sold-this-year.csv --out houses.html
     """
-    path = checked_output(out)
+    path = checked_output(out, model, *data)
     fitted = load(model)
     target = target_of(fitted, target)
-    stream = answered(opened(data, delimiter), fitted, target, weight)
-    table, y, weights = some_rows(fitted, stream, target, weight)
+    stream = answered(opened(data, delimiter), fitted, target, weight, note)
+    table, y, weights = some_rows(fitted, stream, target, weight, note)
     write_report(fitted, table, y, path, title=title, sample_weight=weights)
     click.echo(f"report: {path}")
 
@@ -244,16 +237,20 @@ def target_of(model: Any, target: str | None) -> str:
 
 
 def some_rows(
-    model: Any, stream: Stream, target: str, weight: str | None
+    model: Any,
+    stream: Stream,
+    target: str,
+    weight: str | None,
+    say: Callable[[str], None],
 ) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """Rows with targets and weights in memory: all, or as many as a report needs."""
-    inputs = list(map(str, model.columns_.names))
-    read = [*inputs, *filter(None, [target, weight])]
+    inputs = inputs_of(model)
+    read = [*inputs, target, *([] if weight is None else [weight])]
     count = stream.n_rows
     share = 1.0 if not count else min(_MOST_ROWS / count, 1.0)
     generator = np.random.default_rng([*b"report"])
     frames = []
-    for batch in stream.batches(list(dict.fromkeys(read))):
+    for batch in stream.batches(read):
         frame = nw.from_native(batch.frame, eager_only=True)
         if share < 1:
             frame = frame.filter((generator.random(len(frame)) < share).tolist())
@@ -261,7 +258,7 @@ def some_rows(
     if not frames:
         raise ValueError("the table has no rows; give it at least one")
     if share < 1:
-        note(f"of {count:,} rows, {sum(map(len, frames)):,} are looked at")
+        say(f"of {count:,} rows, {sum(map(len, frames)):,} are looked at")
     whole = nw.concat(frames)
     native = whole.to_native()
     weights = None if weight is None else values_of(native, weight)

@@ -244,9 +244,10 @@ class Labels:
         unseen = np.flatnonzero(self.names[places] != y)
         if len(unseen):
             known = ", ".join(str(name) for name in self.names[:5])
+            label = y[unseen[0]].item()
             raise ValueError(
-                f"row {unseen[0]} has class {y[unseen[0]]!r}, which was not there to "
-                f"learn from; known are {known}{', ...' if len(self) > 5 else ''}"
+                f"row {unseen[0]} has class {label!r}, which was not there to learn "
+                f"from; known are {known}{', ...' if len(self) > 5 else ''}"
             )
         return places.astype(np.float64)
 
