@@ -82,8 +82,8 @@ def test_bad_input(rows):
         UnitVectors(1)
     with pytest.raises(ValueError, match="latitude in row 1 is 91 degrees"):
         LatitudeLongitude().check(np.array([[0.0, 0.0], [91.0, 0.0]]))
-    with pytest.raises(ValueError, match="longitude in row 0 is -400 degrees"):
-        LatitudeLongitude().check(np.array([[0.0, -400.0]]))
+    with pytest.raises(ValueError, match="longitude in row 0 is -800 degrees"):
+        LatitudeLongitude().check(np.array([[0.0, -800.0]]))
     with pytest.raises(ValueError, match="between 1 and the 3 columns, got 5"):
         Projection.random(3, 5)
     with pytest.raises(ValueError, match="at least one column"):

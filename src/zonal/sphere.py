@@ -23,7 +23,7 @@ from zonal.polynomials import AnyArray, check_dimension
 
 __all__ = ["ARD", "LatitudeLongitude", "Projection", "Sphere", "UnitVectors"]
 
-# Degrees of longitude that are taken for such: grids start anywhere, and go once around.
+# Degrees of longitude that are taken for such: grids start anywhere and go once round.
 _MOST_LONGITUDE = 720
 
 
