@@ -13,4 +13,4 @@ def few_rows_are_many(patch):
         "_TOLERANCE": 1.0,
     }.items():
         patch.setattr(f"zonal.learning.{name}", value)
-    patch.setattr("zonal.streams._BATCH_ROWS", 128)
+    patch.setattr("zonal.streams.BATCH_ROWS", 128)

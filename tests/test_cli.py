@@ -420,7 +420,7 @@ def test_r2_of_targets_far_from_zero(tmp_path, monkeypatch, capsys):
     table.to_csv(tmp_path / "far.csv", index=False)
     model = SphericalGPRegressor().fit(table[["area"]], table.price)
     model.save(tmp_path / "far.zonal")
-    monkeypatch.setattr("zonal.streams._BATCH_ROWS", 50)
+    monkeypatch.setattr("zonal.streams.BATCH_ROWS", 50)
     code, said = inside(
         tmp_path, monkeypatch, "evaluate", "far.zonal", "far.csv", "--json"
     )

@@ -526,7 +526,7 @@ def test_types_are_told_from_more_than_the_first_rows(tmp_path):
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_a_long_file_is_not_held_while_it_is_read(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("zonal.streams._BATCH_ROWS", 65_536)
+    monkeypatch.setattr("zonal.streams.BATCH_ROWS", 65_536)
     column = np.random.default_rng(0).normal(size=1_000_000)
     table = pa.table(dict.fromkeys("abcd", column))
     if kind == "csv":

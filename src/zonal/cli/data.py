@@ -14,7 +14,8 @@ import narwhals as nw
 import numpy as np
 
 from zonal.cli.words import counted
-from zonal.streams import Batch, Stream, check_columns, found_files, values_of
+from zonal.files import found_files
+from zonal.streams import Batch, Stream, check_columns, values_of
 
 __all__ = [
     "Part",

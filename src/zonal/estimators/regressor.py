@@ -79,8 +79,8 @@ class SphericalGPRegressor(RegressorMixin, SphericalGP):
     Attributes
     ----------
     depth_ : Depth
-        ``beta``, the decay of the learned spectrum, and ``layers``, the depth of the
-        network with the nearest one.
+        ``beta``, the decay of the spectrum within bands of levels, and ``layers``, the
+        depth of the network whose whole spectrum is nearest to the learned one.
     relevance_ : ndarray of shape (n_features_in_,)
         Each column's share in telling rows apart; they sum to one.
     level_weights_ : ndarray
