@@ -10,14 +10,14 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
-from zonal.estimators.base import SphericalGP
+from zonal.estimators.changing import ChangingGP
 from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
 from zonal.likelihoods import Bernoulli, ClassLikelihood, Labels, Softmax
 
 __all__ = ["SphericalGPClassifier"]
 
 
-class SphericalGPClassifier(ClassifierMixin, SphericalGP):
+class SphericalGPClassifier(ClassifierMixin, ChangingGP):
     """Gaussian process classification on tables of a hundred or of millions of rows.
 
     Parameters

@@ -14,7 +14,7 @@ from sklearn.utils.validation import (
 
 from zonal.calibration import Calibration
 from zonal.distributions import PredictiveDistribution
-from zonal.estimators.base import SphericalGP
+from zonal.estimators.changing import ChangingGP
 from zonal.estimators.settings import likelihood_of
 from zonal.estimators.tables import exposure_of
 from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
@@ -29,7 +29,7 @@ __all__ = ["SphericalGPRegressor"]
 _COUNTS = ("poisson", "negative-binomial")
 
 
-class SphericalGPRegressor(RegressorMixin, SphericalGP):
+class SphericalGPRegressor(RegressorMixin, ChangingGP):
     """Gaussian process regression on tables of a hundred or of millions of rows.
 
     Parameters
