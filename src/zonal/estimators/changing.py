@@ -34,6 +34,7 @@ class ChangingGP(SphericalGP):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from zonal import SphericalGPRegressor
         >>> X = np.linspace(-1, 1, 100)[:, None]
         >>> y = np.sin(3 * X[:, 0])
@@ -66,6 +67,7 @@ class ChangingGP(SphericalGP):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from zonal import SphericalGPRegressor
         >>> X = np.linspace(-1, 1, 30)[:, None]
         >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
@@ -91,6 +93,7 @@ class ChangingGP(SphericalGP):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from zonal import SphericalGPRegressor
         >>> X = np.linspace(-1, 1, 30)[:, None]
         >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
@@ -115,6 +118,7 @@ class ChangingGP(SphericalGP):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from zonal import SphericalGPRegressor
         >>> X = np.linspace(-1, 1, 30)[:, None]
         >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
@@ -145,6 +149,7 @@ class ChangingGP(SphericalGP):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from zonal import SphericalGPRegressor
         >>> X = np.linspace(-1, 1, 30)[:, None]
         >>> model = SphericalGPRegressor(n_features=10).fit(X, np.sin(3 * X[:, 0]))
@@ -177,6 +182,7 @@ class ChangingGP(SphericalGP):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from zonal import SphericalGPRegressor
         >>> X = np.linspace(-1, 1, 30)[:, None]
         >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
