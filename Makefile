@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint docs format clean
 
 demo: .venv/demo-installed
 	$(BIN)/zonal demo --out demo
@@ -14,6 +14,9 @@ lint: .venv/dev-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+docs: .venv/docs-installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format: .venv/dev-installed
 	$(BIN)/ruff check --fix .
@@ -28,6 +31,10 @@ $(BIN)/python:
 
 .venv/demo-installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[cli,plot]"
+	touch $@
+
+.venv/docs-installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
 
 .venv/dev-installed: pyproject.toml | $(BIN)/python
