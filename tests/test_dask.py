@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 import time
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -13,6 +15,7 @@ from distributed import Client, LocalCluster
 from limits import few_rows_are_many
 from sklearn.base import clone
 
+import zonal.dask
 from zonal import SphericalGPClassifier, SphericalGPRegressor, load
 from zonal.dask import (
     DaskSource,
@@ -245,6 +248,48 @@ def test_a_worker_that_dies_in_a_pass_loses_no_row(tmp_path):
         found = source.reduced(functools.partial(counted, tmp_path), added)
         assert (tmp_path / "seen").exists()
         assert found == (ROWS, y.sum())
+
+
+def test_workers_that_die_in_every_phase_of_a_fit(monkeypatch):
+    fits = {
+        "numbers": (DaskSphericalGPRegressor, SphericalGPRegressor, Y),
+        "classes": (DaskSphericalGPClassifier, SphericalGPClassifier, CLASSES["two"]),
+    }
+    generator, deaths = np.random.default_rng(1), []
+    gathered = zonal.dask._gathered
+    # A task that was on a dying worker more than three times is given up by default.
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 100}),
+        cluster(2, processes=True) as two,
+        Client(two) as client,
+    ):
+
+        def killed():
+            living = [nanny for nanny in two.workers.values() if nanny.pid]
+            if len(living) == 2:  # the one before is there again
+                os.kill(living[generator.integers(2)].pid, signal.SIGKILL)
+                deaths.append(time.time())
+
+        def dying(client, future):
+            timer = threading.Timer(generator.uniform(0, 0.1), killed)
+            timer.start()
+            try:
+                return gathered(client, future)
+            finally:
+                timer.join()
+
+        monkeypatch.setattr("zonal.dask._gathered", dying)
+        table = da.from_array(X, chunks=(100, 3))
+        while len(deaths) < 10:
+            for there, here, y in fits.values():
+                expected = here(30).fit(X, y).predict(X)
+                model = there(30, client=client)
+                model.fit(table, da.from_array(y, chunks=100))
+                found = model.to_local().predict(X)
+                if expected.dtype.kind == "f":
+                    np.testing.assert_allclose(found, expected, atol=1e-6)
+                else:
+                    assert np.array_equal(found, expected)
 
 
 def test_a_cluster_that_is_gone_is_said():
