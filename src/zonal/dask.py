@@ -2,7 +2,7 @@
 
 Statistics and inference are sums over rows. Here every partition of a dask array or
 dataframe is one task: its worker turns the rows into features and sums, and sums are
-added two at a time, so a pass sends the model to each worker once and M² numbers (for
+added a few at a time, so a pass sends the model to each worker once and M² numbers (for
 each function) from each partition to another. Learning itself runs on a sample of the
 rows, where the client is.
 
@@ -44,6 +44,10 @@ except ImportError as error:
     raise ImportError('clusters need Dask: pip install "zonal[dask]"') from error
 
 __all__ = ["DaskSphericalGPClassifier", "DaskSphericalGPRegressor"]
+
+
+# Sums that are added in one task: a task takes the scheduler as long as an addition.
+_TOGETHER = 8
 
 
 class LostClusterError(RuntimeError):
@@ -105,12 +109,18 @@ class DaskSource(Source):
         if not results:
             raise ValueError("the table has no rows; give it at least one")
         while len(results) > 1:
-            pairs = [results[k : k + 2] for k in range(0, len(results), 2)]
+            groups = [
+                results[k : k + _TOGETHER] for k in range(0, len(results), _TOGETHER)
+            ]
             results = [
-                client.submit(combine, *pair, pure=False) if len(pair) == 2 else pair[0]
-                for pair in pairs
+                client.submit(_combined, combine, *group, pure=False)
+                for group in groups
             ]
         return _gathered(client, results[0])
+
+
+def _combined(combine: Callable[..., Result], *parts: Result) -> Result:
+    return functools.reduce(combine, parts)
 
 
 class _Part(Source):
