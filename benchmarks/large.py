@@ -30,6 +30,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -263,7 +264,7 @@ def passes(rows: int, parts: int, workers: int, features: int) -> tuple[float, f
         Client(cluster) as client,
     ):
         client.run(_quietly)
-        futures = client.scatter(
+        futures: Any = client.scatter(
             [Chunk(x[k : k + size], y[k : k + size]) for k in range(0, rows, size)]
         )
         source = DaskSource(client, futures, [size] * parts, 8)

@@ -522,7 +522,7 @@ def test_an_interrupt_keeps_the_best_model(tmp_path):
     slow_table(tmp_path / "slow.csv")
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", "from zonal.cli import main; main()", "fit",
-         "slow.csv", "-t", "y"],
+         "slow.csv", "-t", "y", "--features", "64"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -547,7 +547,7 @@ def test_an_interrupt_before_anything_leaves_nothing(tmp_path):
     slow_table(tmp_path / "slow.csv")
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", "from zonal.cli import main; main()", "fit",
-         "slow.csv", "-t", "y"],
+         "slow.csv", "-t", "y", "--features", "64"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
@@ -565,6 +565,8 @@ def test_an_interrupt_before_anything_leaves_nothing(tmp_path):
 
 def test_time_is_limited(tmp_path):
     slow_table(tmp_path / "slow.csv")
-    done = command(tmp_path, "fit", "slow.csv", "-t", "y", "--max-time", "1s")
+    done = command(
+        tmp_path, "fit", "slow.csv", "-t", "y", "--max-time", "1s", "--features", "64"
+    )
     assert done.returncode == 0, done.stderr
     assert "the limit of 1 seconds" in done.stderr

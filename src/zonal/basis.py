@@ -27,7 +27,7 @@ from zonal.bands import (
     plan_bands,
 )
 from zonal.kernel_values import numpy_shape
-from zonal.kernels import Kernel, equivalent_depth, nearest_depth
+from zonal.kernels import NTK, Kernel, equivalent_depth, nearest_depth
 from zonal.parameters import POSITIVE, Number, check_values, learned
 from zonal.phases import greedy_phases, kmeans_phases, random_phases
 from zonal.sources import row_bits
@@ -151,8 +151,11 @@ class Basis:
     def depth(self) -> int:
         """Hidden layers of the network whose spectrum is nearest to this prior's.
 
-        It is told from all levels, those included whose energy was learned by itself.
+        It is told from all levels, those included whose energy was learned by itself;
+        a network whose depth was given keeps it.
         """
+        if isinstance(self.kernel, NTK):
+            return self.kernel.depth
         variances = self.level_variances
         if len(variances) < 3:
             return equivalent_depth(self.kernel, self.sphere.dimension)

@@ -86,7 +86,8 @@ def load_progress(path: str | os.PathLike, fingerprint: str) -> Progress | None:
         return None
     except FileError as error:
         raise ValueError(
-            f"{error}; name another file, or remove it if it is a checkpoint"
+            f"{error}; remove it to start afresh if it is a checkpoint, or name "
+            "another file"
         ) from error
     except OSError as error:
         raise ValueError(

@@ -41,7 +41,7 @@ feature_names_in_
     --------
     >>> from zonal import SphericalGPClassifier
     >>> generator = np.random.default_rng(0)
-    >>> X = generator.normal(size=(300, 2))
+    >>> X = generator.normal(size=(120, 2))
     >>> y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
     >>> model = SphericalGPClassifier().fit(X, y)
     >>> model.predict([[1.0, 1.0], [1.0, -1.0]])

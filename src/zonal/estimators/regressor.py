@@ -100,8 +100,8 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     --------
     >>> from zonal import SphericalGPRegressor
     >>> generator = np.random.default_rng(0)
-    >>> X = generator.uniform(-2, 2, size=(300, 2))
-    >>> y = 10 * np.sin(2 * X[:, 0]) + generator.normal(size=300)
+    >>> X = generator.uniform(-2, 2, size=(120, 2))
+    >>> y = 10 * np.sin(2 * X[:, 0]) + generator.normal(size=120)
     >>> model = SphericalGPRegressor().fit(X, y)
     >>> mean, std = model.predict([[0.5, 0.0]], return_std=True)
     >>> bool(abs(mean[0] - 10 * np.sin(1.0)) < 1)
