@@ -250,7 +250,7 @@ def test_a_worker_that_dies_in_a_pass_loses_no_row(tmp_path):
         assert found == (ROWS, y.sum())
 
 
-def test_workers_that_die_in_every_phase_of_a_fit(monkeypatch):
+def test_workers_that_die_at_ten_moments_of_fits(monkeypatch):
     fits = {
         "numbers": (DaskSphericalGPRegressor, SphericalGPRegressor, Y),
         "classes": (DaskSphericalGPClassifier, SphericalGPClassifier, CLASSES["two"]),
