@@ -2,7 +2,6 @@
 
     python benchmarks/engine.py speed
     python benchmarks/engine.py memory
-    python benchmarks/engine.py flights          # needs the data, see tables.py
 
 ``speed``: seeded normal rows, 8 columns, 1024 features, float32. Each part is timed in
 turns with its yardstick, the best of several rounds: the statistics pass against the
@@ -12,9 +11,6 @@ features x features matrix; fitting energies and noise at a tenth of the rows an
 
 ``memory``: peak resident memory of a statistics pass over generated rows that are never
 held together, each size in a process of its own.
-
-``flights``: trains on nine tenths of three million flights, |delay| <= 360 minutes,
-1024 features, beside LightGBM (early stopping on a tenth, constant noise).
 """
 
 # pyright: reportMissingImports=false
@@ -31,8 +27,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, Recipe, fit, whiten
-from zonal.model import Model
+from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
 from zonal.objective import fit_scales, value_and_gradient
 from zonal.posterior import Posterior
 from zonal.sources import CHUNK_ROWS, Chunk, Source
@@ -149,72 +144,11 @@ def one_pass(rows: int) -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
-def flights(data: str | None) -> None:
-    import lightgbm
-    import pyarrow.parquet as pq
-    from tables import data_folder
-
-    table = pq.read_table(data_folder(data) / "flights_3m.parquet")
-    inputs = [name for name in table.column_names if name != "delay"]
-    x = np.column_stack([table[name].to_numpy() for name in inputs])
-    x, y = x.astype(np.float32), table["delay"].to_numpy().astype(np.float64)
-    keep = np.abs(y) <= 360
-    x, y = x[keep], y[keep]
-    test = row_hash(x) % np.uint64(10) == 0
-    deviation = y[~test].std()
-    print(f"{np.sum(~test):,} rows to learn from, {np.sum(test):,} to judge by")
-
-    def told(name: str, mean: np.ndarray, variance: np.ndarray, seconds: float) -> None:
-        error = y[test] - mean
-        nll = 0.5 * np.mean(np.log(2 * np.pi * variance) + error**2 / variance)
-        print(
-            f"  {name:10} {seconds:6.0f} s  RMSE {np.sqrt(np.mean(error**2)):.3f} min "
-            f"({np.sqrt(np.mean(error**2)) / deviation:.4f} standardised)  "
-            f"NLL {nll - np.log(deviation):.4f} standardised",
-            flush=True,
-        )
-
-    begin = time.perf_counter()
-    model: Model = fit(ArraySource(x[~test], y[~test]), Recipe(n_features=FEATURES))
-    ours = time.perf_counter() - begin
-    prediction = model.predict(x[test])
-    told("zonal", prediction.mean, prediction.variance_y, ours)
-    print(f"  learned depth {model.depth}, noise {model.noise:.2f} min")
-    begin = time.perf_counter()
-    aside = row_hash(x[~test][:, ::-1]) % np.uint64(10) == 0
-    trees = lightgbm.LGBMRegressor(
-        n_estimators=2000, learning_rate=0.1, num_leaves=255, verbose=-1
-    )
-    train_x, train_y = x[~test], y[~test]
-    trees.fit(
-        train_x[~aside],
-        train_y[~aside],
-        eval_set=[(train_x[aside], train_y[aside])],
-        callbacks=[lightgbm.early_stopping(30, verbose=False)],
-    )
-    noise = np.mean((train_y[aside] - np.asarray(trees.predict(train_x[aside]))) ** 2)
-    theirs = time.perf_counter() - begin
-    mean = np.asarray(trees.predict(x[test]))
-    told("LightGBM", mean, np.full(len(mean), noise), theirs)
-    print(f"  zonal's time is {ours / theirs:.2f} x LightGBM's")
-
-
-def row_hash(x: np.ndarray) -> np.ndarray:
-    """A number for each row that depends on its values alone."""
-    words = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
-    state = np.full(len(x), 0x9E3779B97F4A7C15, np.uint64)
-    for column in words.T:
-        state = (state ^ column) * np.uint64(0xBF58476D1CE4E5B9)
-        state ^= state >> np.uint64(29)
-    return state
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["speed", "memory", "flights", "one-pass"])
+    parser.add_argument("what", choices=["speed", "memory", "one-pass"])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.what == "one-pass":
@@ -224,10 +158,8 @@ def main() -> None:
     if options.what == "speed":
         for layout in ("banded", "sparse"):
             speed(layout, options.rows, options.rounds)
-    elif options.what == "memory":
-        memory()
     else:
-        flights(options.data)
+        memory()
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ Rows are generated from a seed: eight columns and a target, float32.
 ``overlap``: the same fit from a file and from memory, in one process, by turns.
 ``predict``: peak memory of the means of a file of rows, which are 8 bytes each.
 ``workers``: one statistics pass on one and on two single-threaded Dask workers.
-``partitions``: the same pass over 1,000 partitions of 10,000 rows on one worker,
-against the pass over as many rows in one array, on one core.
+``partitions``: a pass over 1,000 partitions of 10,000 rows on one worker, against one
+over the same rows in 10 partitions there, and against one over an array here, in a
+process that keeps to one core.
 ``cost``: passes on one core with several numbers of features and columns, a model of
 their time fitted to them, what Dask adds to it, and the model's answer for 10⁹ rows.
 """
@@ -168,14 +169,13 @@ def predict(rows: list[int], features: int, **_) -> None:
 
 def on_one_core(rows: int, columns: int, features: int) -> float:
     """Seconds of a statistics pass here, the best of three."""
-    from zonal import ARD, ArraySource, Basis, ContinuousDepth, whiten
+    from zonal import ArraySource
     from zonal.passes import sharing_cores
     from zonal.statistics import collect
 
     generator = np.random.default_rng(0)
     x = generator.normal(size=(rows, columns)).astype(np.float32)
-    sphere = ARD.isotropic(columns)
-    frame = whiten(Basis.build(sphere, ContinuousDepth(), features, rows=x))
+    frame = frame_of(x, features)
     source, best = ArraySource(x, x[:, 0]), np.inf
     with sharing_cores(1):
         collect(frame, ArraySource(x[:8192], x[:8192, 0]))
@@ -217,10 +217,10 @@ def cost(**_) -> None:
         + f" ns; off by at most {worst:.0%}"
     )
     # Partitions of hardly a row are nothing but tasks.
-    many, _ = passes(40_000, 400, 1, 16)
+    many = cluster_pass(40_000, 400, 1, 16)
     task = many / 400
     print(f"  a partition's task: {1e3 * task:.1f} ms of the scheduler")
-    whole, _ = passes(1_600_000, 40, 2, 512)
+    whole = cluster_pass(1_600_000, 40, 2, 512)
 
     def told(n: float, m: int, d: int, workers: int, parts: int) -> float:
         a_row = np.array([1, m, m * d, m**2], float) @ weights
@@ -239,20 +239,17 @@ def cost(**_) -> None:
         print(f"    {workers:3} cores: a pass takes {line}")
 
 
-def passes(rows: int, parts: int, workers: int, features: int) -> tuple[float, float]:
-    """Seconds of a pass on so many workers, and of the same here on one core."""
+def cluster_pass(rows: int, parts: int, workers: int, features: int) -> float:
+    """Seconds of a statistics pass on so many workers of one thread."""
     from distributed import Client, LocalCluster
 
-    from zonal import ARD, ArraySource, Basis, ContinuousDepth, whiten
     from zonal.dask import DaskSource
-    from zonal.passes import sharing_cores
     from zonal.sources import Chunk
     from zonal.statistics import collect
 
     whole = table(rows)
     x, y = whole[:, :8], whole[:, 8]
-    frame = whiten(Basis.build(ARD.isotropic(8), ContinuousDepth(), features, rows=x))
-    size = rows // parts
+    frame, size = frame_of(x, features), rows // parts
     with (
         LocalCluster(
             n_workers=workers,
@@ -267,18 +264,33 @@ def passes(rows: int, parts: int, workers: int, features: int) -> tuple[float, f
         futures: Any = client.scatter(
             [Chunk(x[k : k + size], y[k : k + size]) for k in range(0, rows, size)]
         )
-        source = DaskSource(client, futures, [size] * parts, 8)
-        few = 4 * workers
-        collect(frame, DaskSource(client, futures[:few], [size] * few, 8))  # compiles
+        # Compiles, with few rows in every partition.
+        few: Any = client.scatter([Chunk(x[:5000], y[:5000])] * 4 * workers)
+        collect(frame, DaskSource(client, few, [5000] * 4 * workers, 8))
         begin = time.perf_counter()
-        collect(frame, source)
-        there = time.perf_counter() - begin
-    with sharing_cores(1):
-        collect(frame, ArraySource(x[:8192], y[:8192]))
-        begin = time.perf_counter()
-        collect(frame, ArraySource(x, y))
-        here = time.perf_counter() - begin
-    return there, here
+        collect(frame, DaskSource(client, futures, [size] * parts, 8))
+        return time.perf_counter() - begin
+
+
+def frame_of(x: np.ndarray, features: int) -> Any:
+    from zonal import ARD, Basis, ContinuousDepth, whiten
+
+    sphere = ARD.isotropic(x.shape[1])
+    return whiten(Basis.build(sphere, ContinuousDepth(), features, rows=x))
+
+
+def pass_alone(rows: list[int], features: int, **_) -> None:
+    from zonal import ArraySource
+    from zonal.statistics import collect
+
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    whole = table(rows[0])
+    x, y = whole[:, :8], whole[:, 8]
+    frame = frame_of(x, features)
+    collect(frame, ArraySource(x[:8192], y[:8192]))
+    begin = time.perf_counter()
+    collect(frame, ArraySource(x, y))
+    print(time.perf_counter() - begin)
 
 
 def _quietly() -> None:
@@ -286,16 +298,21 @@ def _quietly() -> None:
 
 
 def workers(rows: list[int], features: int, **_) -> None:
-    one, _ = passes(rows[0], 40, 1, features)
-    two, _ = passes(rows[0], 40, 2, features)
+    one = cluster_pass(rows[0], 40, 1, features)
+    two = cluster_pass(rows[0], 40, 2, features)
     print(f"  one worker {one:.2f} s, two {two:.2f} s: {one / two:.2f} times as fast")
 
 
 def partitions(features: int, **_) -> None:
-    there, here = passes(10_000_000, 1000, 1, features)
+    rows = 10_000_000
+    many = cluster_pass(rows, 1000, 1, features)
+    few = cluster_pass(rows, 10, 1, features)
+    found = apart("pass_alone", "--rows", str(rows), "--features", str(features))
+    here = float(found[0])
     print(
-        f"  1,000 partitions of 10,000 rows: {there:.1f} s on one worker, {here:.1f} s "
-        f"on one core here: {there / here - 1:+.1%}"
+        f"  {rows:,} rows on one worker: {many:.1f} s in 1,000 partitions, {few:.1f} s "
+        f"in 10 ({many / few - 1:+.1%}); on one core here {here:.1f} s "
+        f"({many / here - 1:+.1%})"
     )
 
 
@@ -310,6 +327,7 @@ PARTS = {
         cost,
         fit_alone,
         predict_alone,
+        pass_alone,
     )
 }
 

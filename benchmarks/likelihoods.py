@@ -1,27 +1,21 @@
-"""Classes, counts, outliers and changing noise, beside LightGBM and linear models.
+"""Classes of millions of rows, counts, outliers, changing noise, and convergence.
 
-    python benchmarks/likelihoods.py susy
     python benchmarks/likelihoods.py scale [--rows 5000000]
-    python benchmarks/likelihoods.py covtype
-    python benchmarks/likelihoods.py flights
     python benchmarks/likelihoods.py counts
     python benchmarks/likelihoods.py robust
     python benchmarks/likelihoods.py noise
     python benchmarks/likelihoods.py convergence [--plot FILE]
 
-``susy``: 10,000 rows to learn from, 10,000 to judge by; LightGBM's learning rate and
-leaves are chosen, and its rounds stopped, on a fifth of the training rows.
 ``scale``: seeded rows of a known chance, the last tenth to judge by; the best AUC that
 anyone could have is that of the chance itself.
-``covtype``: seven classes, a fifth by row hash to judge by. ``flights``: delay of more
-than 15 minutes, a tenth by row hash.
 ``counts``: bike hire, counts from the set's centred log counts.
 ``robust``: normal rows with 5 % gross outliers, against a fit to the clean ones.
 ``noise``: normal rows whose noise varies, heteroscedastic against one noise.
 ``convergence``: passes until the bound changes by less than a millionth of itself, on
 SUSY and a tenth of covtype, from nothing and from the sites of a sample.
 
-Peers: ``pip install "zonal[bench]"``. See tables.py for the data.
+Classes of real tables, beside peers, are measured by ``zonal bench susy airline
+covtype``; `zonal.bench.tables` says where the data come from.
 """
 
 # pyright: reportMissingImports=false
@@ -33,10 +27,8 @@ import time
 import warnings
 
 import numpy as np
-from engine import row_hash
 from scipy.special import expit
-from sklearn.metrics import log_loss, roc_auc_score
-from tables import data_folder
+from sklearn.metrics import roc_auc_score
 
 from zonal import (
     ArraySource,
@@ -50,45 +42,11 @@ from zonal import (
     fit_likelihood,
     whiten,
 )
+from zonal.bench.tables import columns_of, data_folder, row_hash, susy_split
 from zonal.inference import infer
 from zonal.sites import scaled_up
 from zonal.sources import source_of
 from zonal.statistics import collect
-
-
-def calibration_error(chance: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
-    """Expected calibration error: how far stated confidence is from being right."""
-    place = np.minimum((chance * bins).astype(int), bins - 1)
-    gaps = [
-        abs(np.sum(chance[place == one]) - np.sum(correct[place == one]))
-        for one in range(bins)
-    ]
-    return float(np.sum(gaps) / len(chance))
-
-
-def told(name: str, chance: np.ndarray, y: np.ndarray, seconds: float) -> None:
-    """One line of scores; ``chance`` has a column for each class."""
-    guess = chance.argmax(axis=1)
-    loss = log_loss(y, chance, labels=np.arange(chance.shape[1]))
-    line = f"  {name:24}accuracy {np.mean(guess == y):.4f}  log loss {loss:.4f}"
-    if chance.shape[1] == 2:
-        error = calibration_error(chance[:, 1], y == 1)
-        line += f"  AUC {roc_auc_score(y, chance[:, 1]):.4f}"
-    else:
-        error = calibration_error(chance.max(axis=1), guess == y)
-    print(f"{line}  ECE {error:.4f}  {seconds:.1f} s", flush=True)
-
-
-def table(folder: str | None, name: str) -> dict[str, np.ndarray]:
-    import pyarrow.parquet as pq
-
-    read = pq.read_table(data_folder(folder) / f"{name}.parquet")
-    return {one: read[one].to_numpy() for one in read.column_names}
-
-
-def columns(parts: dict[str, np.ndarray], *others: str) -> np.ndarray:
-    kept = [values for name, values in parts.items() if name not in others]
-    return np.column_stack(kept).astype(np.float64)
 
 
 def zonal_chances(x, y, x_test, features: int = 512, **choices):
@@ -100,58 +58,6 @@ def zonal_chances(x, y, x_test, features: int = 512, **choices):
     model = fit_likelihood(source, labels.likelihood(), recipe)
     seconds = time.perf_counter() - begin
     return model.predict(x_test).probabilities(), seconds, model
-
-
-def lightgbm_chances(x, y, x_test, tuned: bool = True, seed: int = 0):
-    import lightgbm
-
-    begin = time.perf_counter()
-    aside = np.random.default_rng(seed).random(len(y)) < 0.2
-    best, best_loss = None, np.inf
-    tries = [(0.05, 15), (0.05, 31), (0.03, 63)] if tuned else [(0.1, 127)]
-    for rate, leaves in tries:
-        model = lightgbm.LGBMClassifier(
-            n_estimators=3000, learning_rate=rate, num_leaves=leaves, verbose=-1
-        )
-        model.fit(
-            x[~aside],
-            y[~aside],
-            eval_set=[(x[aside], y[aside])],
-            callbacks=[lightgbm.early_stopping(50, verbose=False)],
-        )
-        loss = log_loss(y[aside], model.predict_proba(x[aside]))
-        if loss < best_loss:
-            best, best_loss = model, loss
-    assert best is not None
-    seconds = time.perf_counter() - begin
-    return np.asarray(best.predict_proba(x_test)), seconds
-
-
-def logistic_chances(x, y, x_test):
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    begin = time.perf_counter()
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    model.fit(x, y)
-    return model.predict_proba(x_test), time.perf_counter() - begin
-
-
-def susy(data: str | None, **_) -> None:
-    parts = table(data, "susy_21k")
-    x, y = columns(parts, "signal", "part"), parts["signal"].astype(int)
-    train, test = parts["part"] == "train", parts["part"] == "test"
-    rows = x[train], y[train], x[test]
-    chance, seconds, model = zonal_chances(*rows)
-    told("zonal", chance, y[test], seconds)
-    print(f"    learned depth {model.depth}")
-    told("LightGBM, tuned", *_judged(lightgbm_chances(*rows), y[test]))
-    told("logistic regression", *_judged(logistic_chances(*rows), y[test]))
-
-
-def _judged(found: tuple[np.ndarray, float], y: np.ndarray):
-    return found[0], y, found[1]
 
 
 def generated(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -181,33 +87,11 @@ def scale(rows: int, **_) -> None:
     print(f"  AUC {auc:.4f}, best possible {best:.4f}, apart {best - auc:.4f}")
 
 
-def covtype(data: str | None, features: int, **_) -> None:
-    parts = table(data, "covtype")
-    judged_by_hash(columns(parts, "Cover_Type"), parts["Cover_Type"], 5, features)
-
-
-def flights(data: str | None, features: int, **_) -> None:
-    parts = table(data, "flights_3m")
-    judged_by_hash(columns(parts, "delay"), parts["delay"] > 15, 10, features)
-
-
-def judged_by_hash(x: np.ndarray, y: np.ndarray, share: int, features: int) -> None:
-    """Scores on one row in ``share``, beside LightGBM's."""
-    codes = Labels.of(y).codes(y).astype(int)
-    test = row_hash(x) % np.uint64(share) == 0
-    rows = x[~test], codes[~test], x[test]
-    chance, seconds, model = zonal_chances(*rows, features=features)
-    told(f"zonal, {features} features", chance, codes[test], seconds)
-    passes = sum(step.stage == "infer" for step in model.history)
-    print(f"    learned depth {model.depth}, {passes} passes over all rows")
-    told("LightGBM", *_judged(lightgbm_chances(*rows, tuned=False), codes[test]))
-
-
 def counts(data: str | None, **_) -> None:
-    parts = table(data, "bike")
+    parts = columns_of(data_folder(data), "bike")
     every = np.round(np.exp(parts["y"] - parts["y"].min()))
     test = parts["test_0"].astype(bool)
-    x = columns({name: one for name, one in parts.items() if name.startswith("x")})
+    x = np.column_stack([one for name, one in parts.items() if name.startswith("x")])
     y, y_test = every[~test], every[test]
     for likelihood in (Poisson(), NegativeBinomial()):
         begin = time.perf_counter()
@@ -266,12 +150,14 @@ def noise(**_) -> None:
 
 
 def convergence(data: str | None, plot: str | None, features: int, **_) -> None:
-    parts = table(data, "susy_21k")
-    train = parts["part"] == "train"
-    x, y = columns(parts, "signal", "part")[train], parts["signal"][train]
-    curves = {f"SUSY, {how}": one for how, one in curve(x, y, features).items()}
-    parts = table(data, "covtype")
-    x, y = columns(parts, "Cover_Type"), parts["Cover_Type"]
+    folder = data_folder(data)
+    rows = susy_split(folder)
+    curves = {
+        f"SUSY, {how}": one for how, one in curve(rows.x, rows.y, features).items()
+    }
+    parts = columns_of(folder, "covtype")
+    y = parts.pop("Cover_Type")
+    x = np.column_stack([values.astype(np.float64) for values in parts.values()])
     some = row_hash(x) % np.uint64(10) == 0
     for how, one in curve(x[some], y[some], features).items():
         curves[f"covtype, a tenth, {how}"] = one
@@ -332,10 +218,7 @@ def drawn(curves, path: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-PARTS = {
-    part.__name__: part
-    for part in (susy, scale, covtype, flights, counts, robust, noise, convergence)
-}
+PARTS = {part.__name__: part for part in (scale, counts, robust, noise, convergence)}
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ test's numbers, the time, the most memory the process had, and the longest time 
 was silent. With ``--check`` the same rows are fitted from memory by the estimator in
 Python, and both tests' numbers are printed side by side.
 
-See tables.py for the data.
+`zonal.bench.tables` says where the data come from.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tables import data_folder
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor
+from zonal.bench.tables import data_folder
 from zonal.cli.data import Part, look_at
 from zonal.cli.scores import measured
 from zonal.streams import Stream

@@ -46,8 +46,12 @@ except ImportError as error:
 __all__ = ["DaskSphericalGPClassifier", "DaskSphericalGPRegressor"]
 
 
-# Sums that are added in one task: a task takes the scheduler as long as an addition.
+# Partitions, or sums, that are taken by one task: a task takes the scheduler as long as
+# thousands of rows take a worker. So many tasks each thread has at least, and no more
+# rows than this are taken together.
 _TOGETHER = 8
+_TASKS_A_THREAD = 4
+_TASK_ROWS = 100_000
 
 
 class LostClusterError(RuntimeError):
@@ -100,11 +104,15 @@ class DaskSource(Source):
         told = _told(client, function)
         starts = np.cumsum([0, *self._counts])
         results = [
-            client.submit(_of_part, told, part, int(start), pure=False)
-            for part, start, count in zip(
-                self._parts, starts[:-1], self._counts, strict=True
+            client.submit(
+                _of_parts,
+                told,
+                combine,
+                [int(starts[number]) for number in group],
+                *(self._parts[number] for number in group),
+                pure=False,
             )
-            if count
+            for group in self._groups()
         ]
         if not results:
             raise ValueError("the table has no rows; give it at least one")
@@ -117,6 +125,27 @@ class DaskSource(Source):
                 for group in groups
             ]
         return _gathered(client, results[0])
+
+    def _groups(self) -> list[list[int]]:
+        """Partitions by task: small ones that lie on the same worker go together."""
+        client = self._client
+        with _watched(client):
+            threads = sum(client.nthreads().values())
+            places = client.who_has(self._parts)
+        most = min(_TOGETHER, len(self._parts) // max(1, _TASKS_A_THREAD * threads))
+        groups: list[list[int]] = []
+        filling: dict[Any, list[int]] = {}
+        for number, count in enumerate(self._counts):
+            if not count:
+                continue
+            place = tuple(places.get(self._parts[number].key, ()))
+            group = filling.get(place, [])
+            rows = sum(self._counts[one] for one in group) + count
+            if not (place and group and len(group) < most and rows <= _TASK_ROWS):
+                group = filling[place] = []
+                groups.append(group)
+            group.append(number)
+        return groups
 
 
 def _combined(combine: Callable[..., Result], *parts: Result) -> Result:
@@ -145,13 +174,22 @@ class _Part(Source):
         return self._rows.chunks(size)
 
 
-def _of_part(function: Callable[[Source], Result], rows: Chunk, start: int) -> Result:
-    """What a worker does with a partition.
+def _of_parts(
+    function: Callable[[Source], Result],
+    combine: Callable[..., Result],
+    starts: Sequence[int],
+    *parts: Chunk,
+) -> Result:
+    """What a worker does with some partitions, each of which has a first row.
 
     On one core: a worker runs as many tasks side by side as it has threads.
     """
     with sharing_cores(1):
-        return function(_Part(rows, start))
+        results = (
+            function(_Part(rows, start))
+            for rows, start in zip(parts, starts, strict=True)
+        )
+        return functools.reduce(combine, results)
 
 
 def _told(client: Any, value: Any) -> Any:

@@ -60,6 +60,8 @@ class Recipe:
         the data are solved with a large one.
     layout
         ``"banded"``, ``"sparse"`` or ``"harmonics"``.
+    n_levels
+        How many levels share the features of the sparse layout.
     kernel
         A kernel to start from, instead of a choice of `ContinuousDepth`.
     sphere
@@ -99,6 +101,7 @@ class Recipe:
     n_features: int = 512
     solve_features: int | None = None
     layout: str = "banded"
+    n_levels: int = 8
     kernel: Kernel | None = None
     sphere: Sphere | None = None
     radial_order: float = 0.0
@@ -119,7 +122,7 @@ class Recipe:
                 "with a sphere of your own, inputs are taken as they are; leave tails "
                 "and linear_mean alone"
             )
-        for name in ("n_features", "solve_features", "most_rows"):
+        for name in ("n_features", "solve_features", "n_levels", "most_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
@@ -428,7 +431,13 @@ class Learner:
         """A process with phases from some rows, and a little energy in every band."""
         recipe = self.recipe
         build = functools.partial(
-            Basis.build, sphere, kernel, n_features, recipe.layout, seed=recipe.seed
+            Basis.build,
+            sphere,
+            kernel,
+            n_features,
+            recipe.layout,
+            n_levels=recipe.n_levels,
+            seed=recipe.seed,
         )
         if self.exact:
             basis = at_rows(Process(build(start="random")), rows.x).basis

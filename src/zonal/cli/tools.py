@@ -28,13 +28,18 @@ _PACKAGES = (
 
 
 @click.command()
-@click.argument("name", type=click.Choice(["depth"]))
-@out_option(default="depth.png", show_default=True, help="The file to write.")
-def figure(name: str, out: str) -> None:
-    """Draw a figure that explains the model, and print its numbers.
+@click.argument(
+    "name",
+    type=click.Choice(["depth", "sphere", "levels", "phases", "bands", "uncertainty"]),
+)
+@out_option(help="The file to write  [default: NAME.png]")
+def figure(name: str, out: str | None) -> None:
+    """Draw a figure that explains the model.
 
     depth: the spectra of deep networks beside that of one number, β, which is the
-    depth that zonal learns.
+    depth that zonal learns; its numbers are printed. The others are the pictures of the
+    documentation: rows on a sphere, its levels, their phases, the bands of the three
+    layouts, and a fit with its intervals.
 
     \b
     Example:
@@ -42,11 +47,15 @@ def figure(name: str, out: str) -> None:
     """
     from zonal.cli.data import checked_output
     from zonal.figures import depth_figure, depth_table
+    from zonal.pictures import PICTURES
 
-    path = checked_output(out)
-    depth_figure(path)
-    click.echo(depth_table())
-    click.echo(f"\nfigure: {path}")
+    path = checked_output(f"{name}.png" if out is None else out)
+    if name == "depth":
+        depth_figure(path)
+        click.echo(f"{depth_table()}\n")
+    else:
+        PICTURES[name](path)
+    click.echo(f"figure: {path}")
 
 
 @click.command()

@@ -1,0 +1,115 @@
+"""`zonal bench`: measure zonal and its peers, and write the documentation's tables."""
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import click
+
+from zonal.cli.options import TIME
+
+__all__ = ["bench"]
+
+
+@click.command()
+@click.argument("experiments", nargs=-1)
+@click.option("--data", type=click.Path(), help="The folder with data [ZONAL_DATA].")
+@click.option(
+    "--results",
+    type=click.Path(),
+    default="benchmarks/results",
+    show_default=True,
+    help="The folder that results are kept in.",
+)
+@click.option(
+    "--docs",
+    type=click.Path(),
+    default="docs",
+    show_default=True,
+    help="The folder of pages whose tables are filled from the results.",
+)
+@click.option("--table", "tables", multiple=True, help="Only this table; repeatable.")
+@click.option(
+    "--method", "methods", multiple=True, help="Only this method; repeatable."
+)
+@click.option("--splits", type=int, help="How many splits, or seeds.")
+@click.option(
+    "--limit",
+    type=TIME,
+    default=600.0,
+    show_default="10m",
+    help="Stop a method that improves step by step after this long.",
+)
+@click.option("--steps", type=int, help="Make zonal's learning shorter.")
+@click.option("--again", is_flag=True, help="Run also what has been run before.")
+@click.option(
+    "--quick", is_flag=True, help="A small version of each, on tables made up."
+)
+def bench(
+    experiments: tuple[str, ...],
+    data: str | None,
+    results: str,
+    docs: str,
+    tables: tuple[str, ...],
+    methods: tuple[str, ...],
+    splits: int | None,
+    limit: float,
+    steps: int | None,
+    again: bool,
+    quick: bool,
+) -> None:
+    """Measure zonal beside its peers, and fill the documentation's tables.
+
+    EXPERIMENTS are uci, susy, song, buzz, houseelectric, airline, covtype, speed,
+    layouts and depth; "all" is all of them, and "tables" fills the tables from what has
+    been measured before. Without any, what each of them does is printed. What is stored
+    is not run again.
+
+    \b
+    Examples:
+      zonal bench --quick
+      zonal bench uci --table kin40k --method zonal --method lightgbm --splits 1
+      ZONAL_DATA=data zonal bench all
+    """
+    from zonal.bench import EXPERIMENTS, Settings, perform, write_pages
+    from zonal.bench.samples import quick_run
+
+    known = [*EXPERIMENTS, "all", "tables"]
+    for name in experiments:
+        if name not in known:
+            raise ValueError(f"experiments are {', '.join(known)}, not {name!r}")
+    chosen = list(EXPERIMENTS) if "all" in experiments else list(experiments)
+    if quick:
+        with tempfile.TemporaryDirectory() as folder:
+            quick_run(Path(folder), [name for name in chosen if name != "tables"])
+        return
+    if not chosen:
+        for one in EXPERIMENTS.values():
+            click.echo(f"{one.name}\n\n{_indented(one.protocol)}\n")
+            click.echo(f"    tables:  {', '.join(one.tables)}")
+            click.echo(f"    methods: {', '.join(one.methods)}\n")
+        return
+    settings = dataclasses.replace(Settings(), limit=limit, steps=steps)
+    for name in chosen:
+        if name == "tables":
+            continue
+        experiment = EXPERIMENTS[name]
+        click.echo(f"{name}:")
+        perform(
+            experiment.cases(tables, methods, splits),
+            experiment.measure,
+            None if data is None else Path(data),
+            Path(results),
+            settings,
+            again,
+            click.echo,
+        )
+    if Path(docs).is_dir():
+        pages = [*sorted(Path(docs).glob("*.md")), Path(docs).parent / "README.md"]
+        here = [page for page in pages if page.is_file()]
+        for path in write_pages(Path(results), here, Path(docs) / "figures"):
+            click.echo(f"written: {path}")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())

@@ -1,0 +1,234 @@
+"""Measurements: readers, scores, runs and pages, against what is known of each."""
+
+import gzip
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from zonal.bench import EXPERIMENTS, Case, Settings, perform, stored, write_pages
+from zonal.bench.methods import Answer, Method
+from zonal.bench.public import HOUSEHOLD, SONG, SUSY
+from zonal.bench.runs import METHODS, judged
+from zonal.bench.samples import QUICK, quick_run, write_samples
+from zonal.bench.scores import class_numbers, normal, number_scores
+from zonal.bench.tables import (
+    Split,
+    buzz_split,
+    data_folder,
+    household_split,
+    song_split,
+    susy_split,
+    uci_split,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Made-up tables in all formats."""
+    place = tmp_path_factory.mktemp("data")
+    write_samples(place, rows=120)
+    return place
+
+
+@pytest.fixture
+def split():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(50, 2))
+    y = x[:, 0] + 0.1 * generator.normal(size=50)
+    return Split("made", x[:30], y[:30], x[30:], y[30:])
+
+
+@pytest.mark.filterwarnings("ignore:.*published file")
+def test_susy_is_read_as_it_is_written(folder):
+    with gzip.open(folder / "SUSY.csv.gz", "rt") as file:
+        truth = np.loadtxt(file, delimiter=",")
+    split = susy_split(folder)
+    x = np.vstack([split.x, split.x_test])
+    np.testing.assert_allclose(x, truth[:, 1:9], rtol=1e-6)
+    assert np.array_equal(np.concatenate([split.y, split.y_test]), truth[:, 0])
+    assert len(split.y_test) == 12
+    assert split.classes == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*published file")
+def test_songs_and_discussions_are_read_as_they_are_written(folder):
+    truth = np.loadtxt(folder / "YearPredictionMSD.txt", delimiter=",")
+    read = SONG.read(folder / "YearPredictionMSD.txt")
+    assert np.array_equal(read["year"], truth[:, 0])
+    np.testing.assert_allclose(read["t89"], truth[:, 90], rtol=1e-6)
+    for one in (song_split(folder), buzz_split(folder)):
+        assert len(one.y) + len(one.y_test) == 120
+        assert abs(one.y.mean()) < 1e-9
+        assert abs(one.y.std() - 1) < 1e-9
+
+
+@pytest.mark.filterwarnings("ignore:.*published file")
+def test_households_have_gaps_and_times(folder, tmp_path):
+    read = HOUSEHOLD.read(folder / "household_power_consumption.txt")
+    assert read["Date"][0] == np.datetime64("2006-12-16")
+    assert read["Time"][0] == 17 * 3600 + 24 * 60
+    assert np.isnan(read["Voltage"][1])
+    split = household_split(folder)
+    assert len(split.y) + len(split.y_test) == 119
+    with zipfile.ZipFile(tmp_path / "household_power_consumption.zip", "w") as archive:
+        archive.write(folder / "household_power_consumption.txt", "inside.txt")
+    again = household_split(tmp_path)
+    assert np.array_equal(again.x, split.x)
+
+
+def test_files_of_another_kind_are_refused(tmp_path):
+    path = tmp_path / "SUSY.csv"
+    path.write_text("1,2,3\n")
+    with pytest.raises(ValueError, match="3 columns where the published file has 19"):
+        SUSY.read(path)
+    path.write_text(",".join(["1.0"] * 19) + "\n")
+    with pytest.warns(UserWarning, match="1 rows, the published file 5,000,000"):
+        SUSY.read(path)
+    with pytest.raises(FileNotFoundError, match=r"kin40k\.parquet is not among"):
+        uci_split(tmp_path, "kin40k")
+    with pytest.raises(FileNotFoundError, match="get it from"):
+        buzz_split(tmp_path)
+
+
+def test_the_folder_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv("ZONAL_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="set ZONAL_DATA"):
+        data_folder()
+    monkeypatch.setenv("ZONAL_DATA", str(tmp_path))
+    assert data_folder() == tmp_path
+
+
+def test_scores_are_those_of_scipy():
+    generator = np.random.default_rng(0)
+    mean, y = generator.normal(size=(2, 400))
+    deviation = generator.uniform(0.5, 2, size=400)
+    scores = number_scores(normal(mean, deviation**2), y)
+    assert np.isclose(scores["nll"], -norm.logpdf(y, mean, deviation).mean())
+    assert np.isclose(scores["rmse"], np.sqrt(np.mean((y - mean) ** 2)))
+    inside = np.abs(y - mean) < norm.ppf(0.95) * deviation
+    assert np.isclose(scores["coverage"]["90%"], inside.mean())
+    # CRPS as the mean pinball loss over all quantiles, doubled.
+    levels = (np.arange(2000) + 0.5) / 2000
+    off = y[:, None] - norm.ppf(levels, mean[:, None], deviation[:, None])
+    pinball = np.maximum(levels * off, (levels - 1) * off)
+    assert np.isclose(scores["crps"], 2 * pinball.mean(), rtol=1e-3)
+    assert "auc" not in class_numbers(np.full((3, 3), 1 / 3), np.array([0.0, 1, 2]))
+
+
+def test_the_clock_stops_while_a_method_is_judged(split, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("zonal.bench.runs.time.perf_counter", lambda: now[0])
+
+    def train(split, settings):
+        for step in range(5):
+            now[0] += 10.0
+
+            def predict(x, step=step):
+                now[0] += 1000.0
+                return normal(np.zeros(len(x)), 1.0 + step)
+
+            yield Answer(predict, {"step": step})
+
+    method = Method("made", "made", "numpy", train)
+    record = judged(method, split, Settings())
+    assert record["seconds"] == 50.0
+    assert record["step"] == 4
+    assert [one["seconds"] for one in record["curve"]] == [10, 20, 30, 40]
+    stopped = judged(method, split, Settings(limit=25.0))
+    assert stopped["seconds"] == 30.0
+
+
+def _failing(case, data, settings):
+    raise FloatingPointError("the loss is not a number\nat step 7")
+
+
+def test_failures_are_results(tmp_path):
+    cases = [Case("uci", "kin40k", "linear")]
+    (record,) = perform(cases, _failing, None, tmp_path, apart=False, say=str)
+    assert record["failed"] == "FloatingPointError: the loss is not a number"
+    assert stored(tmp_path)["uci"]["kin40k"][0]["failed"] == record["failed"]
+
+
+def test_a_run_in_a_process_of_its_own_is_stored_once(folder, tmp_path):
+    said = []
+    experiment = EXPERIMENTS["uci"]
+    cases = list(experiment.cases(("kin40k",), ("linear",), splits=2))
+    arguments = (cases, experiment.measure, folder, tmp_path, QUICK)
+    first = perform(*arguments, say=said.append)
+    assert len(said) == 2
+    assert perform(*arguments, say=said.append) == stored(tmp_path)["uci"]["kin40k"]
+    assert len(said) == 2
+    perform(*arguments, say=said.append, again=True)
+    assert len(said) == 4
+    assert first[0]["peak_mb"] > 20
+    assert first[0]["scores"]["rmse"] != first[1]["scores"]["rmse"]
+    text = (tmp_path / "uci" / "kin40k.json").read_text()
+    assert {"machine", "versions", "date"} <= set(json.loads(text)[0])
+    assert str(tmp_path) not in text
+
+
+def test_unknown_names_are_told():
+    with pytest.raises(ValueError, match="uci has the tables kin40k"):
+        list(EXPERIMENTS["uci"].cases(("kin",)))
+    with pytest.raises(ValueError, match="methods are zonal, "):
+        list(EXPERIMENTS["uci"].cases(methods=("xgboost",)))
+
+
+def test_experiments_name_methods_that_exist():
+    for experiment in EXPERIMENTS.values():
+        assert set(experiment.methods) <= set(METHODS)
+        assert experiment.protocol
+
+
+def test_pages_are_filled_from_results(tmp_path):
+    common = {"versions": {"zonal": "0.1"}, "machine": {"cores": 2, "memory_gb": 24}}
+    common |= {"date": "2026-11-16", "rows": 90, "rows_a_second": 5.0, "peak_mb": 7.0}
+
+    def record(method, split, nll, seconds, curve=()):
+        return {
+            **common,
+            **{"table": "kin40k", "method": method, "split": split, "depth": 3},
+            "scores": {"rmse": 0.5, "nll": nll, "crps": 0.1, "coverage": {}},
+            "seconds": seconds,
+            "curve": [{"seconds": one, "nll": two} for one, two in curve],
+        }
+
+    records = [record("zonal", 0, 1.0, 9.0), record("zonal", 1, 3.0, 9.0)]
+    records += [record("lightgbm", 0, 1.5, 3.0)]
+    records += [{**common, "table": "kin40k", "method": "gpfy", "split": 0}]
+    records[-1] |= {"failed": "it did not"}
+    (tmp_path / "uci").mkdir()
+    (tmp_path / "uci" / "kin40k.json").write_text(json.dumps(records))
+    timed = [record("zonal-1s", 0, 2.0, 1.5), record("zonal", 0, 1.0, 9.0)]
+    timed += [record("gpytorch-512", 0, 1.2, 90.0, [(45.0, 2.0), (90.0, 1.2)])]
+    (tmp_path / "speed").mkdir()
+    (tmp_path / "speed" / "kin40k.json").write_text(json.dumps(timed))
+    page = tmp_path / "page.md"
+    places = ("uci-nll", "uci-failures", "speed", "susy")
+    place = "\n".join(f"<!-- bench:{one} -->\nold\n<!-- end -->" for one in places)
+    page.write_text(f"before\n{place}\nafter\n")
+    written = write_pages(tmp_path, [page], tmp_path / "figures")
+    assert written == [page, tmp_path / "figures" / "time_to_quality.svg"]
+    text = page.read_text()
+    assert "| kin40k | 2.000 ± 1.000 | **1.500** | – |" in text
+    assert "| mean rank of 1 | 2.0 | 1.0 | 3.0 |" in text
+    assert "- gpfy on kin40k: it did not" in text
+    assert "| kin40k | GPyTorch SVGP-512 | 1.200 | 90 | 9.0 | 10 |" in text
+    assert "`zonal bench uci`, 2 cores, 24 GB, 2026-11-16; zonal 0.1" in text
+    assert "(not measured yet)" in text
+    assert "old" not in text
+    assert write_pages(tmp_path, [page], tmp_path / "figures")[:1] != [page]
+    page.write_text("<!-- bench:what -->\n<!-- end -->")
+    with pytest.raises(ValueError, match="asks for the table 'what'"):
+        write_pages(tmp_path, [page], tmp_path / "figures")
+
+
+def test_a_small_version_of_everything(tmp_path):
+    said = []
+    quick_run(tmp_path, say=said.append)
+    text = "\n".join(said)
+    assert all(f"{name}:" in said for name in EXPERIMENTS)
+    assert "failed" not in text.replace("None failed.", "")
