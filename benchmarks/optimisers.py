@@ -38,7 +38,9 @@ RATES = (0.01, 0.03, 0.1)
 SAMPLE, BATCH = 16_000, 6_000
 
 
-def by_lbfgs(start: Process, source: ArraySource, seconds: float) -> tuple:
+def by_lbfgs(
+    start: Process, source: ArraySource, seconds: float
+) -> tuple[Process, int]:
     end, steps, process = time.monotonic() + seconds, 0, start
     rows = [source_of(source.sample(SAMPLE))]
 
@@ -58,7 +60,9 @@ def by_lbfgs(start: Process, source: ArraySource, seconds: float) -> tuple:
     return process, steps
 
 
-def by_adam(start: Process, source: ArraySource, seconds: float, rate: float) -> tuple:
+def by_adam(
+    start: Process, source: ArraySource, seconds: float, rate: float
+) -> tuple[Process, int]:
     begin, steps, process = time.monotonic(), 0, start
     for number, phases in enumerate(("anchored", "free")):
         unknowns = None

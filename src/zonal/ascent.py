@@ -1,4 +1,4 @@
-"""Ascent: L-BFGS on the exact bound of some rows."""
+"""Ascent: L-BFGS on the exact bound of some rows, and the prior of the spectrum."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from zonal.exact import at_rows, exact_value_and_gradient
 from zonal.frame import quiet_phases
 from zonal.objective import Process, Tightening, value_and_gradient
+from zonal.smoothness import with_energy_prior
 from zonal.sources import Source
 from zonal.unknowns import Unknowns
 
@@ -113,6 +114,7 @@ class Ascent:
             value, gradients = value_and_gradient(
                 candidate, self._sources, self._tightened, self._dtype
             )
+        value, gradients = with_energy_prior(candidate.basis, value, gradients)
         bound = value / self._total
         slope = self._unknowns.gradient(vector, gradients) / self._total
         if bound > self.bound:

@@ -39,6 +39,7 @@ from zonal.parameters import (
     with_free,
 )
 from zonal.passes import chunk_results
+from zonal.smoothness import with_energy_prior
 from zonal.sources import Chunk, Source
 from zonal.statistics import (
     Statistics,
@@ -253,6 +254,7 @@ def fit_scales(
     """Optimise parameters that only scale the features, from statistics alone.
 
     By default the energy of each band, set free if it was the kernel's, and the noise.
+    Free energies have a prior (`zonal.smoothness`).
     A band of several levels keeps its inner proportions. Several statistics are of
     several functions that share the process: their bounds add up. Without ``max_steps``
     it goes on to convergence, or for fifteen steps where features are so many that a
@@ -273,13 +275,15 @@ def fit_scales(
 
     def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
         candidate = with_free(process, vector, names)
-        value, slope = 0.0, np.zeros_like(vector)
-        for one in every:
-            result = evaluate(one, candidate, tightened)
-            gradients = scale_gradients(candidate, result)
-            value += result.value / rows
-            slope += free_gradient(candidate, gradients, vector, names) / rows
-        return -value, -slope
+        results = [evaluate(one, candidate, tightened) for one in every]
+        every_slope = [scale_gradients(candidate, result) for result in results]
+        value, gradients = with_energy_prior(
+            candidate.basis,
+            sum(result.value for result in results),
+            {name: sum(one[name] for one in every_slope) for name in every_slope[0]},
+        )
+        slope = free_gradient(candidate, gradients, vector, names)
+        return -value / rows, -slope / rows
 
     squares = max(one.squares for one in every)
     size = max(squares / rows, np.finfo(np.float64).tiny)

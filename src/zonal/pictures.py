@@ -19,8 +19,8 @@ __all__ = ["PICTURES"]
 
 _BLUE, _ORANGE, _GREY = "#2f6fab", "#d9772b", "#8a8f98"
 # Where one looks at a globe from: longitude and latitude, in radians.
-_LONGITUDE, _LATITUDE = 0.6, 0.45
-_PIXELS = 181
+_LONGITUDE, _LATITUDE = 0.6, 0.9
+_PIXELS = 121
 
 
 def _figure(width: float, height: float) -> Any:
@@ -35,7 +35,7 @@ def _save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # The same picture gives the same file.
     metadata = {"Date": None} if path.suffix == ".svg" else None
-    with rc_context({"svg.hashsalt": "zonal"}):
+    with rc_context({"svg.hashsalt": "zonal", "svg.fonttype": "none"}):
         figure.savefig(path, dpi=150, metadata=metadata)
 
 
@@ -80,7 +80,7 @@ def _globe(axis: Any, values: Callable[[np.ndarray], np.ndarray] | None = None) 
     across = np.linspace(-1, 1, _PIXELS)
     u, v = np.meshgrid(across, across)
     inside = u**2 + v**2 <= 1
-    depth = np.sqrt(np.where(inside, 1 - u**2 - v**2, 0.0))
+    depth = np.sqrt(np.maximum(1 - u**2 - v**2, 0.0))
     places = np.stack([u, v, depth], axis=-1) @ view
     shown = values(places[inside])
     image = np.full(u.shape, np.nan)
@@ -104,7 +104,9 @@ def _line(axis: Any, seen: np.ndarray) -> None:
 
 def _zonal(level: int, phase: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """The function that a feature of one level and one phase is."""
-    return lambda places: gegenbauer_level(np.clip(places @ phase, -1, 1), level, 3)
+    return lambda places: np.asarray(
+        gegenbauer_level(np.clip(places @ phase, -1, 1), level, 3)
+    )
 
 
 def _marked(axis: Any, place: np.ndarray) -> None:
@@ -226,8 +228,8 @@ def draw_uncertainty(path: Path) -> None:
     from zonal.estimators import SphericalGPRegressor
 
     generator = np.random.default_rng(3)
-    x = np.concatenate([generator.uniform(-3, -0.3, 60), generator.uniform(1, 3, 40)])
-    y = np.sin(2.2 * x) + 0.3 * x + 0.15 * generator.normal(size=len(x))
+    x = np.concatenate([generator.uniform(-3, -0.7, 40), generator.uniform(1, 2.6, 25)])
+    y = np.sin(3 * x) * np.exp(0.4 * x) / 2 + 0.1 * generator.normal(size=len(x))
     model = SphericalGPRegressor().fit(x[:, None], y)
     grid = np.linspace(-4, 4, 300)
     quantiles = model.predict_quantiles(grid[:, None], [0.05, 0.25, 0.75, 0.95])
