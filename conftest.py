@@ -1,13 +1,29 @@
-"""Strictness for every test: shapes and types checked, no silent promotion."""
+"""Strictness: shapes and types checked, no silent promotion.
+
+Checking every call takes three times as long as the calls themselves. So it is done in
+the tests of the engine, which reach all of its code, and left out where whole fits are
+made to test what surrounds them, and in examples.
+"""
 
 import os
 
 import hypothesis
 import jax
+import jaxtyping
 import pytest
-from jaxtyping import install_import_hook
 
-install_import_hook("zonal", "beartype.beartype")
+jaxtyping.install_import_hook("zonal", "beartype.beartype")
+_UNCHECKED = {
+    "test_bench",
+    "test_checkpoints",
+    "test_cli",
+    "test_dask",
+    "test_demo",
+    "test_estimators",
+    "test_interoperation",
+    "test_report",
+    "test_streams",
+}
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -17,6 +33,12 @@ hypothesis.settings.register_profile(
     "ci", parent=hypothesis.settings.get_profile("local"), derandomize=True
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    unchecked = isinstance(item, pytest.DoctestItem) or item.path.stem in _UNCHECKED
+    jaxtyping.config.update("jaxtyping_disable", unchecked)
 
 
 @pytest.fixture

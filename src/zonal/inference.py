@@ -10,8 +10,7 @@ which is a natural-gradient step of length one. Shorter steps mix old and new si
 mixing sites is mixing their sums, so a stream is inferred without keeping a number a
 row. The bound is Σ E minus the divergence from the prior, known after every pass; a
 step that would lower it is shortened. Sites of several functions do not know of each
-other and would circle around their fixed point; what the last two passes proposed is
-mixed so that what is left of both cancels (Anderson 1965, of depth one).
+other and overshoot, by up to as much again; two passes in a row tell by how much.
 
 What the features do not capture of a row, u, adds to its variance v and so costs E. The
 *tightened* bound (Titsias 2025) lets the posterior shrink it by one factor s for all
@@ -52,8 +51,6 @@ __all__ = ["Passes", "infer", "infer_batches"]
 _SHORTEST_STEP = 1e-3
 # Rates of convergence are taken for no worse than this.
 _LARGEST_RATE = 0.9
-# Two proposals are mixed by no more than this much of the older one.
-_FURTHEST = 2.0
 # Passes that a refit may follow.
 _MOST_REFITS = 5
 # A bound may fall by this much of itself through rounding of float32 features.
@@ -67,15 +64,13 @@ class Passes:
     """Where inference is between two passes: all that it needs to go on from there.
 
     ``processes`` and ``likelihood`` are those of the next pass, which starts from the
-    ``best`` state of those before; ``refitted`` says whether they were changed since,
-    ``before`` is the state before the best, where there are several functions.
+    ``best`` state of those before; ``refitted`` says whether they were changed since.
     """
 
     processes: tuple[Process, ...]
     likelihood: Likelihood
     dtype: Any
     best: Inferred | None = None
-    before: Inferred | None = None
     bounds: tuple[float, ...] = ()
     step: float = 1.0
     refits: int = 0
@@ -212,7 +207,8 @@ class _Run:
         """The next pass, from the best state so far or from the start."""
         at, best = self.at, self.at.best
         if best is not None:
-            now, sums = _next_sums(best, at.before, at.step), best.proposed
+            now = mixed(best.statistics, best.proposed, at.step)
+            sums = best.proposed
         else:
             assert start is not None, "there is a start or a state"
             now = sums = tuple(start)
@@ -270,16 +266,14 @@ class _Run:
         self._move(best=found)
         if before is None:
             return True
-        several = len(found.processes) > 1
-        if several:
-            self._move(before=dataclasses.replace(before, sites=None))
         # A short step gains little, however far there is to go.
         least = min(step, 1) * self.tolerance * (1 + abs(found.bound))
         if abs(found.bound - before.bound) <= least:
             self._move(best=dataclasses.replace(found, converged=True))
             return False
+        longest = 2.0 if len(found.processes) == 1 else 1.0
         residuals = _residual(found), _residual(before)
-        self._move(step=_next_step(step, *residuals, several))
+        self._move(step=_next_step(step, *residuals, longest))
         return True
 
     def _went_back(self, found: Inferred) -> bool:
@@ -293,10 +287,6 @@ class _Run:
         if self.at.refitted:
             # It was the refit, or may have been.
             self._move(refits=_MOST_REFITS)
-            return True
-        if self.at.before is not None:
-            # What cancels near the fixed point may not do so here.
-            self._move(before=None)
             return True
         fall = best.bound - found.bound
         if step <= 1 and fall <= self.tolerance * (1 + abs(best.bound)):
@@ -312,39 +302,23 @@ def _residual(state: Inferred) -> np.ndarray:
     return np.concatenate([new.moment - old.moment for new, old in pairs])
 
 
-def _next_sums(
-    best: Inferred, before: Inferred | None, step: float
-) -> tuple[Statistics, ...]:
-    """Sums of sites to make the next pass with."""
-    if before is None or step != 1.0:
-        return mixed(best.statistics, best.proposed, step)
-    now = _residual(best)
-    change = now - _residual(before)
-    back = float(now @ change / max(change @ change, np.finfo(np.float64).tiny))
-    back = float(np.clip(back, -_FURTHEST, _FURTHEST))
-    return mixed(before.proposed, best.proposed, 1 - back)
-
-
 def _next_step(
-    step: float, now: np.ndarray, before: np.ndarray, several: bool
+    step: float, now: np.ndarray, before: np.ndarray, longest: float
 ) -> float:
     """The step after one that did not lower the bound.
 
     With a step of one the residual is multiplied by some λ a pass, as two of them in a
-    row tell. Where a single function's heavy tails come in slowly (λ > 0) or overshoot
-    (λ < 0), a step of 2/(2 - λ) is better. Sites of several functions only go back to
-    whole steps; two proposals are then mixed.
+    row tell. Where a single function's heavy tails come in slowly (λ > 0) or sites
+    overshoot (λ < 0), a step of 2/(2 - λ) is better.
     """
     if not before.any():
         return min(1.0, 2 * step)
     shrunk = float(now @ before / (before @ before))
     if shrunk >= 1:
         return min(step, 1.0)
-    if several:
-        return min(1.5 * step, 1.0)
     rate = 1 - (1 - shrunk) / step
     rate = float(np.clip(rate, -_LARGEST_RATE, _LARGEST_RATE))
-    return min(2 / (2 - rate), 2 * step)
+    return min(2 / (2 - rate), 2 * step, longest)
 
 
 def infer_batches(

@@ -280,7 +280,10 @@ def fit_scales(
         value, gradients = with_energy_prior(
             candidate.basis,
             sum(result.value for result in results),
-            {name: sum(one[name] for one in every_slope) for name in every_slope[0]},
+            {
+                name: np.asarray(sum(one[name] for one in every_slope))
+                for name in every_slope[0]
+            },
         )
         slope = free_gradient(candidate, gradients, vector, names)
         return -value / rows, -slope / rows

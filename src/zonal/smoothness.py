@@ -37,7 +37,7 @@ def energy_prior(basis: Basis) -> tuple[float, dict[str, np.ndarray]]:
     >>> energies[3] *= 2
     >>> value, _ = energy_prior(dataclasses.replace(basis, free_energies=energies))
     >>> round(value, 3)
-    -2.002
+    -18.017
     """
     bound_to = [
         number

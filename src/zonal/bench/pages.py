@@ -30,6 +30,11 @@ _RANKED = (
     "pumadyn32nm",
 )
 
+_SPEED_FIGURE = (
+    "![negative log density of test rows against seconds of training]"
+    "(figures/time_to_quality.svg)"
+)
+
 Tables = Mapping[str, list[Record]]
 
 
@@ -363,7 +368,7 @@ def _speed_table(tables: Tables) -> str:
                 ]
             )
     head = ["", "peer", "its NLL in the end", "its seconds", "zonal's", "times sooner"]
-    return _table(head, rows)
+    return f"{_SPEED_FIGURE}\n\n{_table(head, rows)}"
 
 
 def _draw_speed(tables: Tables, path: Path) -> None:
