@@ -152,6 +152,27 @@ def test_failures_are_results(tmp_path):
     assert stored(tmp_path)["uci"]["kin40k"][0]["failed"] == record["failed"]
 
 
+def _without(error):
+    def measure(case, data, settings):
+        raise error
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ModuleNotFoundError(name="ngboost"), "not installed: ngboost"),
+        (FileNotFoundError("Twitter.data is not there"), "no data: Twitter.data is"),
+    ],
+)
+def test_what_is_not_there_is_not_stored(tmp_path, error, said):
+    cases = [Case("buzz", "buzz", "ngboost")]
+    (record,) = perform(cases, _without(error), None, tmp_path, apart=False, say=str)
+    assert record["failed"].startswith(said)
+    assert stored(tmp_path) == {}
+
+
 def test_a_run_in_a_process_of_its_own_is_stored_once(folder, tmp_path):
     said = []
     experiment = EXPERIMENTS["uci"]

@@ -4,7 +4,7 @@ Results are JSON files, one for each table of an experiment, with a record for e
 method and split: scores, seconds, rows predicted a second, the most memory that the
 process had (imports and data included), versions, machine and date. What is stored
 already is not run again unless that is asked for. A method that fails is recorded as
-failing, with the reason.
+failing, with the reason; one that is not installed, or has no data, is only told of.
 """
 
 import collections
@@ -35,6 +35,8 @@ __all__ = ["METHODS", "Case", "judged", "perform", "stored"]
 METHODS: dict[str, Method] = {method.name: method for method in (*OURS, *PEERS)}
 # Judged again where so much more time has passed since it was judged last.
 _APART = 1.3
+# What says nothing of a method, and is not stored.
+_NOT_THERE = ("not installed", "no data")
 # A process may take so many times the limit before it is given up.
 _PATIENCE = 3
 
@@ -144,7 +146,7 @@ def perform(
         record = dataclasses.asdict(case) | record | _circumstances(case)
         say(line(record))
         found.append(record)
-        if record.get("failed", "").startswith("not installed"):
+        if record.get("failed", "").startswith(_NOT_THERE):
             continue
         known = _records(path) | {key: record}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +225,9 @@ def _attempted(
     try:
         record = measure(case, data, settings)
     except ImportError as error:
-        record = {"failed": f"not installed: {error.name or error}"}
+        record = {"failed": f"{_NOT_THERE[0]}: {error.name or error}"}
+    except FileNotFoundError as error:
+        record = {"failed": f"{_NOT_THERE[1]}: {error}"}
     except UnaffordableError as error:
         record = {"failed": str(error)}
     except Exception as error:  # whatever a peer does is a result
