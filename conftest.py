@@ -15,11 +15,13 @@ import pytest
 jaxtyping.install_import_hook("zonal", "beartype.beartype")
 _UNCHECKED = {
     "test_bench",
+    "test_calibration",
     "test_checkpoints",
     "test_cli",
     "test_dask",
     "test_demo",
     "test_estimators",
+    "test_exact",
     "test_interoperation",
     "test_report",
     "test_streams",
