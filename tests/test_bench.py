@@ -223,6 +223,8 @@ def test_pages_are_filled_from_results(tmp_path):
     records[-1] |= {"failed": "it did not"}
     (tmp_path / "uci").mkdir()
     (tmp_path / "uci" / "kin40k.json").write_text(json.dumps(records))
+    # A table that not all have met is shown, and not ranked.
+    (tmp_path / "uci" / "pol.json").write_text(json.dumps(records[:1]))
     timed = [record("zonal-1s", 0, 2.0, 1.5), record("zonal", 0, 1.0, 9.0)]
     timed += [record("gpytorch-512", 0, 1.2, 90.0, [(45.0, 2.0), (90.0, 1.2)])]
     (tmp_path / "speed").mkdir()
@@ -235,6 +237,7 @@ def test_pages_are_filled_from_results(tmp_path):
     assert written == [page, tmp_path / "figures" / "time_to_quality.svg"]
     text = page.read_text()
     assert "| kin40k | 2.000 ± 1.000 | **1.500** | – |" in text
+    assert "| pol | **1.000** | – | – |" in text
     assert "| mean rank of 1 | 2.0 | 1.0 | 3.0 |" in text
     assert "- gpfy on kin40k: it did not" in text
     assert "| kin40k | GPyTorch SVGP-512 | 1.200 | 90 | 9.0 | 10 |" in text

@@ -1,5 +1,6 @@
 """Partitions on a cluster give the same models as rows in memory."""
 
+import itertools
 import os
 import signal
 import threading
@@ -340,3 +341,23 @@ def test_a_fit_goes_on_where_a_lost_cluster_left_it(kind, tmp_path):
     read = "predict" if numbers else "predict_proba"
     expected = getattr(whole.to_local(), read)(X)
     assert np.array_equal(getattr(model.to_local(), read)(X), expected)
+
+
+def test_small_partitions_of_a_worker_share_a_task(client, monkeypatch):
+    monkeypatch.setattr("zonal.dask._TASK_ROWS", 100)
+    counts = [10] * 30 + [0] + [80] * 9
+    ends = np.cumsum([0, *counts])
+    rows = np.random.default_rng(0).normal(size=(ends[-1], 3))
+    pairs = itertools.pairwise(ends)
+    chunks = [Chunk(rows[a:b], rows[a:b, 0]) for a, b in pairs]
+    source = DaskSource(client, client.scatter(chunks), counts, 3)
+    groups = source._groups()
+    taken = sorted(itertools.chain(*groups))
+    assert taken == [k for k, count in enumerate(counts) if count]
+    assert len(groups) < 30
+    assert all(sum(counts[k] for k in group) <= 100 for group in groups)
+    starts = source.reduced(
+        lambda part: [(part.first_row, part.n_rows)], lambda a, b: a + b
+    )
+    expected = [(int(a), n) for a, n in zip(ends[:-1], counts, strict=True) if n]
+    assert sorted(starts) == expected

@@ -27,6 +27,7 @@ from scipy.optimize import minimize
 
 from zonal.basis import Basis, feature_scales, pull_energies, pull_scales
 from zonal.blas import single_threaded_blas, suited_blas
+from zonal.energy_prior import with_energy_prior
 from zonal.frame import Frame, RowSums, whiten
 from zonal.parameters import (
     POSITIVE,
@@ -39,7 +40,6 @@ from zonal.parameters import (
     with_free,
 )
 from zonal.passes import chunk_results
-from zonal.smoothness import with_energy_prior
 from zonal.sources import Chunk, Source
 from zonal.statistics import (
     Statistics,
@@ -254,7 +254,7 @@ def fit_scales(
     """Optimise parameters that only scale the features, from statistics alone.
 
     By default the energy of each band, set free if it was the kernel's, and the noise.
-    Free energies have a prior (`zonal.smoothness`).
+    Free energies have a prior (`zonal.energy_prior`).
     A band of several levels keeps its inner proportions. Several statistics are of
     several functions that share the process: their bounds add up. Without ``max_steps``
     it goes on to convergence, or for fifteen steps where features are so many that a

@@ -176,13 +176,16 @@ def _means(records: list[Record], score: str) -> dict[str, float]:
 
 
 def _ranks(score: str, tables: Tables) -> dict[str, list[int]]:
-    """The place of each method on each of the tables that count."""
+    """The place of each method on each of the tables that count and that all met."""
     ranks = collections.defaultdict(list)
     methods = _methods(tables)
     for table in _RANKED:
-        means = _means(tables.get(table, []), score)
+        records = tables.get(table, [])
+        if len(_by_method(records)) < len(methods):
+            continue
+        means = _means(records, score)
         order = sorted(means, key=lambda name: means[name])
-        for name in methods if order else []:
+        for name in methods:
             # One that failed comes last.
             place = order.index(name) + 1 if name in order else len(methods)
             ranks[name].append(place)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zonal import ARD, Basis, ContinuousDepth, SphericalGPRegressor, UnitVectors
-from zonal.smoothness import energy_prior
+from zonal.energy_prior import energy_prior
 
 
 def freed(kernel, factors=None, sphere=None, features=40):

@@ -39,15 +39,13 @@ def energy_prior(basis: Basis) -> tuple[float, dict[str, np.ndarray]]:
     >>> round(value, 3)
     -18.017
     """
-    bound_to = [
-        number
-        for number, band in enumerate(basis.bands)
-        if band.first >= _FIRST_LEVEL and basis.shares[number] > 0
-    ]
-    if basis.free_energies is None or len(bound_to) < 2:
+    above = [k for k, band in enumerate(basis.bands) if band.first >= _FIRST_LEVEL]
+    if basis.free_energies is None or len(above) < 2:
         return 0.0, {}
+    every = basis.shares
+    bound_to = [number for number in above if every[number] > 0]
     energies = np.asarray(basis.free_energies, np.float64)[bound_to]
-    shares = basis.shares[bound_to]
+    shares = every[bound_to]
     apart = np.log(energies / shares)
     apart = (apart - apart.mean()) / _DEVIATION
     of_energies = np.zeros(len(basis.bands))
