@@ -218,7 +218,8 @@ def test_pages_are_filled_from_results(tmp_path):
         }
 
     records = [record("zonal", 0, 1.0, 9.0), record("zonal", 1, 3.0, 9.0)]
-    records += [record("lightgbm", 0, 1.5, 3.0)]
+    # A change of the default is no peer, and has no place.
+    records += [record("lightgbm", 0, 1.5, 3.0), record("zonal-4096", 0, 0.5, 20.0)]
     records += [{**common, "table": "kin40k", "method": "gpfy", "split": 0}]
     records[-1] |= {"failed": "it did not"}
     (tmp_path / "uci").mkdir()
@@ -230,7 +231,7 @@ def test_pages_are_filled_from_results(tmp_path):
     (tmp_path / "speed").mkdir()
     (tmp_path / "speed" / "kin40k.json").write_text(json.dumps(timed))
     page = tmp_path / "page.md"
-    places = ("uci-nll", "uci-failures", "speed", "susy")
+    places = ("uci-nll", "uci-solved", "uci-failures", "speed", "susy")
     place = "\n".join(f"<!-- bench:{one} -->\nold\n<!-- end -->" for one in places)
     page.write_text(f"before\n{place}\nafter\n")
     written = write_pages(tmp_path, [page], tmp_path / "figures")
@@ -239,6 +240,8 @@ def test_pages_are_filled_from_results(tmp_path):
     assert "| kin40k | 2.000 ± 1.000 | **1.500** | – |" in text
     assert "| pol | **1.000** | – | – |" in text
     assert "| mean rank of 1 | 2.0 | 1.0 | 3.0 |" in text
+    assert "| RMSE / NLL | kin40k |\n" in text
+    assert "| zonal, solved with 4096 features | 0.500 / 0.500 |" in text
     assert "- gpfy on kin40k: it did not" in text
     assert "| kin40k | GPyTorch SVGP-512 | 1.200 | 90 | 9.0 | 10 |" in text
     assert "`zonal bench uci`, 2 cores, 24 GB, 2026-11-16; zonal 0.1" in text

@@ -238,7 +238,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         _judging(
             airline,
             {"flights": tables.flights_split, "late": tables.late_split},
-            ("zonal", "lightgbm", "linear"),
+            ("zonal", "zonal-1024", "lightgbm", "linear"),
         ),
         _judging(
             covtype,

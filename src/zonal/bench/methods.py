@@ -165,6 +165,7 @@ BUDGETS = (1, 2, 5, 10, 20, 40, 80)
 OURS = (
     _ours("zonal", "zonal"),
     _ours("zonal-plain", "zonal, not calibrated", calibrated=False),
+    _ours("zonal-1024", "zonal, 1024 features", n_features=1024),
     _ours("zonal-4096", "zonal, solved with 4096 features", solve_features=4096),
     _ours("zonal-standard", "zonal, standard penalty", tightened=False),
     _ours("zonal-radial", "zonal, radial order 1", radial_order=1.0),

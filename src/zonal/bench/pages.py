@@ -62,7 +62,8 @@ def _filled(place: re.Match, found: Mapping[str, Tables]) -> str:
 
 def _origin(experiment: str, records: list[Record]) -> str:
     """Which script printed it, on what machine, when, with what."""
-    machine = records[0]["machine"]
+    cores = sorted({record["machine"]["cores"] for record in records})
+    memory = records[0]["machine"]["memory_gb"]
     dates = sorted({record["date"] for record in records})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     versions: dict[str, str] = {}
@@ -70,8 +71,8 @@ def _origin(experiment: str, records: list[Record]) -> str:
         versions |= record["versions"]
     told = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return (
-        f"(`zonal bench {experiment}`, {machine['cores']} cores, "
-        f"{machine['memory_gb']} GB, {span}; {told})"
+        f"(`zonal bench {experiment}`, {' or '.join(map(str, cores))} "
+        f"core{'' if cores == [1] else 's'}, {memory} GB, {span}; {told})"
     )
 
 
@@ -164,14 +165,19 @@ def _airline_table(tables: Tables) -> str:
 
 
 def _methods(tables: Tables) -> list[str]:
-    """Methods that have met any of the tables, in their own order."""
+    """The default and all peers that have met any of the tables, in their own order."""
     met = {record["method"] for records in tables.values() for record in records}
-    return [name for name in METHODS if name in met]
+    return [
+        name
+        for name, method in METHODS.items()
+        if name in met and (name == "zonal" or method.package != "zonal")
+    ]
 
 
-def _means(records: list[Record], score: str) -> dict[str, float]:
-    """A mean over splits for each method that did not fail."""
-    found = {name: _values(some, score) for name, some in _by_method(records).items()}
+def _means(records: list[Record], score: str, methods: list[str]) -> dict[str, float]:
+    """A mean over splits for each of the methods that did not fail."""
+    met = _by_method(records)
+    found = {name: _values(met.get(name, []), score) for name in methods}
     return {name: float(np.mean(values)) for name, values in found.items() if values}
 
 
@@ -181,9 +187,9 @@ def _ranks(score: str, tables: Tables) -> dict[str, list[int]]:
     methods = _methods(tables)
     for table in _RANKED:
         records = tables.get(table, [])
-        if len(_by_method(records)) < len(methods):
+        if not set(methods) <= set(_by_method(records)):
             continue
-        means = _means(records, score)
+        means = _means(records, score, methods)
         order = sorted(means, key=lambda name: means[name])
         for name in methods:
             # One that failed comes last.
@@ -196,7 +202,7 @@ def _grid(score: str, tables: Tables) -> str:
     """A row for each table, a column for each method; the best is bold."""
     methods, rows = _methods(tables), []
     for table, records in _ordered(tables):
-        means, found = _means(records, score), _by_method(records)
+        means, found = _means(records, score, methods), _by_method(records)
         if not means:
             continue
         best = min(means, key=lambda name: means[name])
@@ -296,9 +302,26 @@ def _uci_failures(tables: Tables) -> str:
     )
 
 
-def _layouts_table(tables: Tables) -> str:
+def _uci_solved(tables: Tables) -> str:
+    """The default beside more features for the solution, where both were met."""
+    ours = {"zonal", "zonal-4096"}
+    both = {
+        table: [one for one in records if one["method"] in ours]
+        for table, records in tables.items()
+    }
+    return _changes_table(
+        {
+            table: records
+            for table, records in both.items()
+            if {one["method"] for one in records} == ours
+        }
+    )
+
+
+def _changes_table(tables: Tables) -> str:
+    """A row for each method, a column for each table."""
     rows = []
-    names = [name for name in ("kin40k", "protein", "pol") if name in tables]
+    names = [name for name, _ in _ordered(tables)]
     found = {table: _by_method(tables[table]) for table in names}
     for method in METHODS:
         cells = [
@@ -409,7 +432,8 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "uci-crps": lambda tables: _grid("crps", tables),
     "uci-seconds": _uci_seconds,
     "uci-failures": _uci_failures,
-    "layouts": _layouts_table,
+    "uci-solved": _uci_solved,
+    "layouts": _changes_table,
     "susy": _two_classes_table,
     "covtype": _classes_table,
     "song": _numbers_table,
