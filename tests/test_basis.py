@@ -171,10 +171,10 @@ def test_float32_captures_no_more_than_there_is(kernel, inputs):
     basis = Basis.build(ARD.isotropic(inputs), kernel, 300, rows=x)
     captured = whiten(basis).captured(x)
     assert captured.max() < 1.05
-    assert (captured @ basis.energies).max() < 1 + 1e-4
+    assert (captured @ basis.energies).max() < 1 + 2e-4
 
 
-@pytest.mark.parametrize("start", ["greedy", "kmeans", "random"])
+@pytest.mark.parametrize("start", ["drawn", "kmeans", "random"])
 def test_phases_from_rows_capture_the_rows(start):
     x = table(300, 4)
     sphere, kernel = ARD.isotropic(4), ContinuousDepth(2.0, 8)
@@ -301,7 +301,7 @@ def test_bad_input():
         Basis(ARD.isotropic(2), short, (Band(2, 5, np.eye(4)),))
     with pytest.raises(ValueError, match="variance must be positive"):
         Basis(ARD.isotropic(2), short, (CompleteLevel(0),), variance=-1.0)
-    with pytest.raises(ValueError, match="start is 'greedy'"):
+    with pytest.raises(ValueError, match="start is 'drawn'"):
         Basis.build(ARD.isotropic(2), NTK(1), 20, start="best")
     basis = Basis.build(ARD.isotropic(2), NTK(1), 20)
     with pytest.raises(ValueError, match="column 1 is not finite in row 2"):

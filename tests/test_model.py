@@ -14,7 +14,7 @@ from zonal.scaling import ConstantWarning
 
 pytestmark = pytest.mark.usefixtures("few_starts")
 
-SMALL = Recipe(n_features=40, most_steps=20)
+SMALL = Recipe(n_features=40, solve_features=40, most_steps=20)
 
 
 def table(rows=400, seed=0):

@@ -1,9 +1,15 @@
-"""Phases: complete, greedy, clustered, random."""
+"""Phases: complete, greedy, drawn, clustered, random."""
 
 import numpy as np
 import pytest
 
-from zonal.phases import complete_phases, greedy_phases, kmeans_phases, random_phases
+from zonal.phases import (
+    complete_phases,
+    drawn_phases,
+    greedy_phases,
+    kmeans_phases,
+    random_phases,
+)
 from zonal.polynomials import gegenbauer_level, harmonic_count
 
 
@@ -76,19 +82,58 @@ def test_kmeans_of_opposite_rows_is_a_direction():
 def test_bad_input():
     with pytest.raises(ValueError, match="5 phases were asked of 3 candidates"):
         greedy_phases(np.eye(3), 5, lambda t: t)
+    with pytest.raises(ValueError, match="5 phases were asked of 3 candidates"):
+        drawn_phases(np.eye(3), 5, lambda t: t)
     with pytest.raises(ValueError, match="5 phases were asked of 3 rows"):
         kmeans_phases(np.eye(3), 5)
     with pytest.raises(ValueError, match="dimension 2 or more"):
         random_phases(3, 1)
 
 
-def test_greedy_phases_take_given_ones_into_account():
-    """Chosen in two calls or in one, the phases are the same."""
+def exponential(t):
+    return np.exp(3 * (t - 1))
+
+
+def left_over(rows, phases):
+    """What phases do not explain of rows, by dense algebra."""
+    gram, cross = exponential(phases @ phases.T), exponential(phases @ rows.T)
+    return 1 - np.einsum("ij,ij->j", cross, np.linalg.solve(gram, cross))
+
+
+def test_phases_are_drawn_by_what_is_left_to_explain():
+    """First one of three given at random, then by the share it leaves of the others."""
+    cloud = np.array([[1.0, 0.0], [np.cos(0.4), np.sin(0.4)], [-1.0, 0.0]])
+    drawn = [drawn_phases(cloud, 2, exponential, seed=seed) for seed in range(3000)]
+    found = np.zeros((3, 3))
+    for first, second in drawn:
+        at = [int(np.argmax(cloud @ one)) for one in (first, second)]
+        found[at[0], at[1]] += 1 / len(drawn)
+    truth = np.zeros((3, 3))
+    for first in range(3):
+        rest = np.maximum(left_over(cloud, cloud[[first]]), 0)
+        truth[first] = rest / rest.sum() / 3
+    assert np.abs(found - truth).max() < 0.025
+
+
+def test_drawn_phases_explain_more_than_greedy_ones():
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(1500, 6)) * [1, 1, 0.3, 0.3, 0.1, 0.1] + 2
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    drawn = left_over(rows, drawn_phases(rows, 40, exponential))
+    greedy = left_over(rows, greedy_phases(rows, 40, exponential))
+    assert drawn.mean() < 0.9 * greedy.mean()
+
+
+def test_drawn_phases_take_given_ones_into_account():
     cloud = random_phases(300, 4, seed=2)
+    given = cloud[:150]
+    more = drawn_phases(cloud, 100, exponential, given)
+    assert len(np.unique(more, axis=0)) == 100
+    assert not np.any(np.all(more[:, None] == given[None], axis=2))
 
-    def shape(t):
-        return np.exp(3 * (t - 1))
 
-    once = greedy_phases(cloud, 20, shape)
-    twice = greedy_phases(cloud, 12, shape, given=once[:8])
-    assert np.array_equal(twice, once[8:])
+def test_drawing_survives_duplicates():
+    cloud = np.repeat(random_phases(3, 3), 4, axis=0)
+    chosen = drawn_phases(cloud, 7, exponential)
+    assert chosen.shape == (7, 3)
+    assert len(np.unique(chosen[:3], axis=0)) == 3

@@ -29,7 +29,7 @@ from zonal.bands import (
 from zonal.kernel_values import numpy_shape
 from zonal.kernels import NTK, Kernel, equivalent_depth, nearest_depth
 from zonal.parameters import POSITIVE, Number, check_values, learned
-from zonal.phases import greedy_phases, kmeans_phases, random_phases
+from zonal.phases import drawn_phases, kmeans_phases, random_phases
 from zonal.sources import row_bits
 from zonal.sphere import Sphere
 
@@ -111,7 +111,7 @@ class Basis:
         layout: str = "banded",
         *,
         rows: Float[np.ndarray, "rows inputs"] | None = None,
-        start: str = "greedy",
+        start: str = "drawn",
         n_levels: int = 8,
         seed: int = 0,
     ) -> "Basis":
@@ -227,7 +227,7 @@ class Basis:
 
 
 def _starting_points(sphere: Sphere, rows: np.ndarray, seed: int) -> np.ndarray:
-    """Different rows on the sphere, as many as greedy selection can hold in memory."""
+    """Different rows on the sphere, as many as a choice of phases can hold in memory."""
     if len(rows) == 0:
         raise ValueError("no rows were given to start from; give some, or rows=None")
     if len(rows) > _MOST_CANDIDATES:
@@ -244,17 +244,16 @@ def _start(
     start: str,
     seed: int,
 ) -> np.ndarray:
-    if start not in ("greedy", "kmeans", "random"):
-        raise ValueError(f"start is 'greedy', 'kmeans' or 'random', not {start!r}")
+    if start not in ("drawn", "kmeans", "random"):
+        raise ValueError(f"start is 'drawn', 'kmeans' or 'random', not {start!r}")
     if points is None or start == "random":
         return random_phases(plan.size, sphere.dimension, seed + plan.first)
     size = min(plan.size, len(points))
     if start == "kmeans":
         return kmeans_phases(points, size, seed + plan.first)
     band = Band(plan.first, plan.last, points[:1])
-    return greedy_phases(
-        points, size, numpy_shape(band_kernel(band, kernel, sphere.dimension))
-    )
+    shape = numpy_shape(band_kernel(band, kernel, sphere.dimension))
+    return drawn_phases(points, size, shape, seed=seed + plan.first)
 
 
 def feature_scales(basis: Basis) -> Float[np.ndarray, " features"]:

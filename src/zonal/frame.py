@@ -282,9 +282,9 @@ class CoincidingPhasesWarning(RuntimeWarning):
 
 
 def _warn_of_coincidence(band: Band | CompleteLevel, gram: np.ndarray) -> None:
-    apart = np.abs(np.tril(gram, -1))
-    first, second = np.unravel_index(np.argmax(apart), apart.shape)
-    if len(gram) > 1 and apart[first, second] > 1 - _COINCIDE:
+    near = np.abs(gram) > 1 - _COINCIDE
+    if np.count_nonzero(near) > len(gram):
+        first, second = np.argwhere(np.tril(near, -1))[0]
         warnings.warn(
             f"phases {second} and {first} of band {band.name} coincide (or are "
             "opposite, which is the same to this band); they share one feature's worth",

@@ -16,7 +16,6 @@ from jaxtyping import Float
 from sklearn.exceptions import ConvergenceWarning
 
 from zonal.checkpoints import Progress, Step, remove_progress
-from zonal.enlarging import enlarged
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import infer
 from zonal.learning import Recipe, scaling_of
@@ -29,6 +28,7 @@ from zonal.likelihoods import (
 from zonal.objective import Process, fit_scales
 from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
+from zonal.resizing import resized
 from zonal.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.site_learning import SiteLearner, refitted
 from zonal.sites import Inferred, marginals, proposed_sums, scaled_up
@@ -45,6 +45,8 @@ _AFFORDABLE = 1e10
 _MOST_PASSES = 20
 _MANY_PASSES = 60
 _TOLERANCE = 1e-5
+# Passes that a solution takes about, where features are counted by what they cost.
+_PASSES = 10
 # Rows that own parameters of a likelihood are fitted to.
 _OWN_ROWS = 10_000
 # Inference in turns with learning costs more a row, so the sample is half as large as
@@ -205,7 +207,10 @@ def _solved(
     They start from the sample's sites, scaled up: most of the way is behind them.
     """
     sample, recipe = learner.sample, learner.recipe
-    process = enlarged(progress.process, recipe.features_to_solve, sample, recipe.seed)
+    features = recipe.features_to_solve(rows.n_rows, _PASSES * len(learner.offsets))
+    process = progress.process
+    if features > process.basis.n_features:
+        process = resized(process, features, sample, recipe.seed)
     few = learner.on_sample(process)
     count = rows.n_rows
     work = (np.inf if count is None else count) * process.basis.n_features**2

@@ -39,6 +39,7 @@ from zonal.kernels import ContinuousDepth, Kernel
 from zonal.objective import Process
 from zonal.parameters import named, with_values
 from zonal.posterior import Posterior
+from zonal.resizing import resized
 from zonal.scaling import Scaling
 from zonal.sources import Chunk, Source, by_output, row_bits, source_of
 from zonal.sphere import ARD, Sphere
@@ -57,7 +58,9 @@ class Recipe:
         Features to learn with.
     solve_features
         Features to solve with, if more: the kernel is learned with a small basis and
-        the data are solved with a large one.
+        the data are solved with a large one. By default up to four times as many, as
+        long as a pass over the rows with them takes seconds: 2048 for a hundred
+        thousand rows, 1000 for half a million.
     layout
         ``"banded"``, ``"sparse"`` or ``"harmonics"``.
     n_levels
@@ -138,12 +141,18 @@ class Recipe:
                 f"got {self.validation_fraction}"
             )
 
-    @property
-    def features_to_solve(self) -> int:
+    def features_to_solve(self, rows: int | None, passes: int = 1) -> int:
         """Features of the solution; layouts other than banded keep what they have."""
         if self.solve_features is not None:
             return self.solve_features
-        return self.n_features if self.layout == "banded" else 0
+        if self.layout != "banded":
+            return 0
+        work = _SOLVE_WORK
+        if self.max_seconds is not None:
+            work = min(work, _WORK_A_SECOND * self.max_seconds)
+        many = np.inf if rows is None else rows * passes
+        affordable = int(np.sqrt(work / max(many, 1)))
+        return min(max(self.n_features, affordable), _MORE_TO_SOLVE * self.n_features)
 
     @property
     def sample_rows(self) -> int:
@@ -154,6 +163,12 @@ class Recipe:
         return max(_START_ROWS, affordable)
 
 
+# The solution has so many times the features that were learned with, if rows times
+# squared features stay below this, or below that for every second there is: on two
+# cores they take some ten seconds, and less than a tenth of one.
+_MORE_TO_SOLVE = 4
+_SOLVE_WORK = 5e11
+_WORK_A_SECOND = 1e10
 # Rows of the largest sample with 512 features or less.
 _MOST_ROWS = 60_000
 # Samples grow by this factor from the least one; each of them but the last gets one
@@ -223,7 +238,6 @@ class Learner:
     ):
         self.recipe = recipe
         self.callback = callback
-        self.start = start
         self.checkpoint = checkpoint
         if checkpoint is not None:
             check_place(checkpoint)
@@ -238,6 +252,11 @@ class Learner:
             # More features than rows would be of no use.
             few = max(_LEAST_FEATURES, len(self.sample))
             self.features = min(few, recipe.n_features)
+        if start is not None and recipe.most_steps > 0:
+            # One that was enlarged to be solved is learned with few features again.
+            few = min(self.features, start.basis.n_features)
+            start = resized(start, few, self.sample, recipe.seed)
+        self.start = start
         self.exact = self._can_be_exact()
 
     def _can_be_exact(self) -> bool:

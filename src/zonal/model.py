@@ -18,7 +18,7 @@ from jaxtyping import Float
 from zonal.blas import suited_blas
 from zonal.calibration import Calibration
 from zonal.checkpoints import Step, remove_progress
-from zonal.enlarging import enlarged
+from zonal.resizing import resized
 from zonal.frame import quiet_phases, whiten
 from zonal.learning import Recipe, learn, scaling_of
 from zonal.objective import Process, evaluate, fit_scales
@@ -110,10 +110,11 @@ def fit_outputs(
     progress = learn(told, recipe, callback, checkpoint, start)
     spent = progress.history[-1].seconds if progress.history else 0.0
     begin = time.monotonic() - spent
-    process, features = progress.process, recipe.features_to_solve
+    process = progress.process
+    features = recipe.features_to_solve(told[0].n_rows)
     if features > process.basis.n_features:
         sample = told[0].sample(recipe.sample_rows, recipe.seed)
-        process = enlarged(process, features, sample, recipe.seed)
+        process = resized(process, features, sample, recipe.seed)
     models = []
     for rows, scaling in zip(every, scalings, strict=True):
         with suited_blas(process.basis.n_features):

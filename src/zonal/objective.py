@@ -58,6 +58,8 @@ Tightening = bool | Literal["common"]
 # is always the exact sum.
 _SUMMARY_ROWS = 4096
 _LEAST_PIVOT = 0.99
+# Columns of a triangle that are mirrored at a time.
+_BLOCK = 256
 # So many features make a step of the scale fit take seconds.
 _MANY_FEATURES = 1500
 # A step of the scale fit that gains less than this, in nats, is the last.
@@ -111,8 +113,7 @@ def evaluate(
     root, lift = factorise(system)
     solution = cho_solve((root, True), moment)
     (invert,) = get_lapack_funcs(("potri",), (root,))
-    inverse, _ = invert(root, lower=1)
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
+    inverse = mirrored(invert(root, lower=1)[0])
     log_determinant = 2 * np.sum(np.log(np.diag(root)))
     n = statistics.rows
     value = -0.5 * (
@@ -172,6 +173,16 @@ def factorise(system: np.ndarray) -> tuple[np.ndarray, float]:
         if factor is not None and np.diag(factor).min() >= _LEAST_PIVOT:
             return factor, lift
         lift = max(2 * lift, 0.01)
+
+
+def mirrored(lower: np.ndarray) -> np.ndarray:
+    """The symmetric matrix that a lower triangle stands for, in the same memory."""
+    for start in range(0, len(lower), _BLOCK):
+        stop = start + _BLOCK
+        corner = lower[start:stop, start:stop]
+        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+        lower[start:stop, stop:] = lower[stop:, start:stop].T
+    return lower
 
 
 def robust_cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:

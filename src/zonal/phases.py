@@ -19,7 +19,13 @@ from sklearn.cluster import MiniBatchKMeans
 
 from zonal.polynomials import check_dimension, gegenbauer_level, harmonic_count
 
-__all__ = ["complete_phases", "greedy_phases", "kmeans_phases", "random_phases"]
+__all__ = ["complete_phases", "drawn_phases", "greedy_phases", "kmeans_phases", "random_phases"]
+
+# Candidates that are proposed together.
+_AT_ONCE = 256
+# What is unexplained below this is rounding, and so is less than this share of what was.
+_NOTHING = 1e-12
+_RESOLVED = 1e-6
 
 Points = Float[np.ndarray, "points d"]
 Phases = Float[np.ndarray, "phases d"]
@@ -54,11 +60,8 @@ def greedy_phases(
     candidates: Points,
     count: int,
     shape: Callable[[np.ndarray], Any],
-    given: Float[np.ndarray, "given d"] | None = None,
 ) -> Phases:
     """Choose ``count`` candidates, each where the ones before explain least.
-
-    ``given`` phases count among those before; they are not returned.
 
     This maximises the determinant of the Gram matrix κ(VVᵀ) step by step: a Cholesky
     factorisation with pivoting that touches only the chosen rows, at a cost of
@@ -70,37 +73,123 @@ def greedy_phases(
     >>> greedy_phases(cloud, 4, lambda t: t**2).shape
     (4, 3)
     """
-    if count > len(candidates):
-        raise ValueError(
-            f"{count} phases were asked of {len(candidates)} candidates; "
-            "give more rows or ask for fewer phases"
-        )
+    _check_count(count, candidates)
     factor = np.zeros((count, len(candidates)))
     unexplained = np.ones(len(candidates))
-    if given is not None:
-        known = shape(np.clip(given @ candidates.T, -1.0, 1.0))
-        among = np.array(shape(np.clip(given @ given.T, -1.0, 1.0)))
-        among[np.diag_indices_from(among)] = 1 + 1e-6
-        known = solve_triangular(np.linalg.cholesky(among), known, lower=True)
-        unexplained -= np.sum(known**2, axis=0)
-        factor = np.vstack([known, factor])
-    before = len(factor) - count
     chosen: list[int] = []
     for step in range(count):
         pivot = int(np.argmax(unexplained))
         row = shape(np.clip(candidates @ candidates[pivot], -1.0, 1.0))
-        now = before + step
-        row = row - factor[:now, pivot] @ factor[:now]
-        factor[now] = row / np.sqrt(max(unexplained[pivot], np.finfo(float).tiny))
-        unexplained -= factor[now] ** 2
+        row = row - factor[:step, pivot] @ factor[:step]
+        factor[step] = row / np.sqrt(max(unexplained[pivot], np.finfo(float).tiny))
+        unexplained -= factor[step] ** 2
         chosen.append(pivot)
         unexplained[chosen] = -np.inf
-        if step + 1 < count and unexplained.max() <= 1e-12:
+        if step + 1 < count and unexplained.max() <= _NOTHING:
             # The rest adds nothing beyond rounding; take it in order of what it adds.
             rest = np.argsort(-unexplained, kind="stable")[: count - step - 1]
             chosen.extend(int(index) for index in rest)
             break
     return candidates[chosen]
+
+
+def drawn_phases(
+    candidates: Points,
+    count: int,
+    shape: Callable[[np.ndarray], Any],
+    given: Float[np.ndarray, "given d"] | None = None,
+    seed: int = 0,
+) -> Phases:
+    """Draw ``count`` candidates, by how much those before leave unexplained of each.
+
+    ``given`` phases count among those before; they are not returned. The greedy choice
+    goes where the least is explained, which is where rows are few; drawing goes where
+    much is left to explain in all. Candidates are proposed many at a time and kept with
+    the chance that they would have had one at a time, so that the work is matrix
+    products, candidates × count² of it. ``shape`` is κ, with κ(1) = 1.
+
+    References
+    ----------
+    Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2023; Epperly, Tropp,
+    Webber, "Embrace rejection", 2024 (the blocks).
+
+    Examples
+    --------
+    >>> cloud = random_phases(100, dimension=3, seed=1)
+    >>> drawn_phases(cloud, 4, lambda t: np.exp(t - 1)).shape
+    (4, 3)
+    """
+    _check_count(count, candidates)
+    generator = np.random.default_rng(seed)
+    factor = np.zeros((0, len(candidates)))
+    if given is not None and len(given):
+        factor = _explained(given, candidates, shape)
+    unexplained = 1.0 - np.sum(factor**2, axis=0)
+    before = len(factor)
+    factor = np.vstack([factor, np.zeros((count, len(candidates)))])
+    chosen: list[int] = []
+    while len(chosen) < count:
+        now, left = before + len(chosen), count - len(chosen)
+        chance = np.maximum(unexplained, 0.0)
+        if chance.max() <= _NOTHING:
+            # The rest adds nothing beyond rounding; take it in order of what it adds.
+            chosen.extend(np.argsort(-unexplained, kind="stable")[:left].tolist())
+            break
+        proposed = generator.choice(
+            len(candidates), _AT_ONCE, p=chance / chance.sum()
+        )
+        among = shape(np.clip(candidates[proposed] @ candidates[proposed].T, -1, 1))
+        among = among - factor[:now, proposed].T @ factor[:now, proposed]
+        kept = _kept(among, left, generator)
+        new = proposed[kept]
+        root = np.linalg.cholesky(among[np.ix_(kept, kept)])
+        rows = shape(np.clip(candidates[new] @ candidates.T, -1, 1))
+        rows = rows - factor[:now, new].T @ factor[:now]
+        rows = solve_triangular(root, rows, lower=True, overwrite_b=True)
+        factor[now : now + len(new)] = rows
+        unexplained -= np.sum(rows**2, axis=0)
+        chosen.extend(new.tolist())
+        unexplained[chosen] = -np.inf
+    return candidates[chosen]
+
+
+def _kept(among: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:
+    """Which proposals are kept, given how they vary together before any is.
+
+    Each is kept with the share that those kept before it leave unexplained; a few that
+    have next to nothing left are not.
+    """
+    proposed = np.diag(among)
+    unexplained, kept = proposed.copy(), []
+    rows = np.zeros((min(most, len(among)), len(among)))
+    for index, chance in enumerate(generator.random(len(among))):
+        least = max(chance, _RESOLVED) * proposed[index]
+        if len(kept) == len(rows) or unexplained[index] <= least:
+            continue
+        step = len(kept)
+        row = among[index] - rows[:step, index] @ rows[:step]
+        rows[step] = row / np.sqrt(unexplained[index])
+        unexplained -= rows[step] ** 2
+        kept.append(index)
+    return np.array(kept)
+
+
+def _explained(
+    given: np.ndarray, candidates: np.ndarray, shape: Callable[[np.ndarray], Any]
+) -> np.ndarray:
+    """Rows whose squares add up to what given phases explain of each candidate."""
+    known = shape(np.clip(given @ candidates.T, -1.0, 1.0))
+    among = np.array(shape(np.clip(given @ given.T, -1.0, 1.0)))
+    among[np.diag_indices_from(among)] = 1 + 1e-6
+    return solve_triangular(np.linalg.cholesky(among), known, lower=True)
+
+
+def _check_count(count: int, candidates: np.ndarray) -> None:
+    if count > len(candidates):
+        raise ValueError(
+            f"{count} phases were asked of {len(candidates)} candidates; "
+            "give more rows or ask for fewer phases"
+        )
 
 
 def kmeans_phases(rows: Points, count: int, seed: int = 0) -> Phases:

@@ -1,7 +1,7 @@
-"""Enlarging: the same process in a larger basis.
+"""Resizing: the same process in a larger basis, or in a smaller one.
 
 The kernel's parameters do not belong to the features, so a process learned with a few
-hundred of them is solved with thousands.
+hundred of them is solved with thousands, and learned anew with a few hundred again.
 """
 
 import dataclasses
@@ -12,38 +12,42 @@ from zonal.bands import Band, CompleteLevel, band_kernel
 from zonal.basis import Basis
 from zonal.kernel_values import numpy_shape
 from zonal.objective import Process
-from zonal.phases import greedy_phases
+from zonal.phases import drawn_phases
 from zonal.sources import Chunk
 
-__all__ = ["enlarged"]
+__all__ = ["resized"]
 
-# Rows that further phases are chosen from.
-_CANDIDATE_ROWS = 20_000
+# Rows that further phases are drawn from, for each of them, and rows at least.
+_CANDIDATES = 5
+_LEAST_CANDIDATES = 6_000
 
 BasisBand = Band | CompleteLevel
 
 
-def enlarged(process: Process, n_features: int, rows: Chunk, seed: int) -> Process:
-    """The same process with more phases, each where those before explain least.
+def resized(process: Process, n_features: int, rows: Chunk, seed: int) -> Process:
+    """The same process with more phases, drawn from where those before leave most.
 
-    More features than rows would be of no use, and fewer than there are is no more.
+    With fewer, the first of them stay: those that were learned, where it was enlarged.
+    More features than rows would be of no use.
     """
     basis = process.basis
     n_features = min(n_features, len(rows))
-    if n_features <= basis.n_features:
+    if n_features == basis.n_features:
         return process
     dimension = basis.sphere.dimension
     larger = Basis.build(basis.sphere, basis.kernel, n_features, "banded", seed=seed)
-    candidates = rows.thinned(_CANDIDATE_ROWS, seed).x
+    enough = max(_LEAST_CANDIDATES, _CANDIDATES * n_features)
+    candidates = rows.thinned(enough, seed).x
     points = np.unique(basis.sphere.points(candidates)[0], axis=0)
     bands = []
     for band in larger.bands:
         if isinstance(band, Band):
             old = next((one for one in basis.bands if one.last == band.last), None)
             known = old.phases if isinstance(old, Band) else np.zeros((0, dimension))
-            extra = min(max(len(band.phases) - len(known), 0), len(points))
+            known = known[: len(band.phases)]
+            extra = min(len(band.phases) - len(known), len(points))
             shape = numpy_shape(band_kernel(band, basis.kernel, dimension))
-            more = greedy_phases(points, extra, shape, given=known)
+            more = drawn_phases(points, extra, shape, known, seed)
             band = dataclasses.replace(band, phases=np.vstack([known, more]))
         bands.append(band)
     larger = dataclasses.replace(larger, bands=tuple(bands))
