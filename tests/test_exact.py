@@ -130,7 +130,7 @@ def test_a_few_rows_are_learned_from_exactly():
 @pytest.mark.parametrize(
     "recipe",
     [
-        Recipe(n_features=20, most_steps=5),
+        Recipe(n_features=20, solve_features=20, most_steps=5),
         Recipe(layout="sparse", n_features=60, most_steps=5),
     ],
 )

@@ -63,6 +63,47 @@ def test_samples_and_bounds_grow(monkeypatch):
     assert np.all(np.diff([step.seconds for step in steps]) >= 0)
 
 
+def test_a_last_round_has_the_features_of_the_solution():
+    steps = []
+    wide = learn(table(), SMALL, steps.append)
+    assert wide.process.basis.n_features == 160
+    assert steps[-1].stage == "widen"
+    assert 2 <= steps[-1].number <= 12
+    narrow = learn(table(), dataclasses.replace(SMALL, solve_features=40))
+    assert narrow.process.basis.n_features == 40
+    assert wide.bound > narrow.bound
+
+
+def test_what_was_enlarged_is_learned_with_few_features_again():
+    wide = learn(table(), SMALL).process
+    steps = []
+    narrow = dataclasses.replace(SMALL, solve_features=40)
+    again = learn(table(seed=1), narrow, steps.append, start=wide).process
+    assert again.basis.n_features == 40
+    # Not one step was needed to be as good as what is learned afresh.
+    learned = [step.bound for step in steps if step.stage.startswith("learn")]
+    assert learned[0] > learn(table(seed=1), narrow).bound - 0.05
+    kept = learn(table(seed=1), dataclasses.replace(narrow, most_steps=0), start=wide)
+    assert kept.process is wide
+
+
+@pytest.mark.parametrize(
+    ("rows", "choices", "features"),
+    [
+        (40_000, {}, 2048),
+        (500_000, {}, 1000),
+        (3_000_000, {}, 512),
+        (None, {}, 512),
+        (40_000, {"max_seconds": 4.0}, 1000),
+        (40_000, {"n_features": 100}, 400),
+        (40_000, {"solve_features": 700}, 700),
+        (40_000, {"layout": "sparse"}, 0),
+    ],
+)
+def test_the_solution_has_as_many_features_as_rows_allow(rows, choices, features):
+    assert Recipe(**choices).features_to_solve(rows) == features
+
+
 def test_the_seed_decides_everything():
     recipe = dataclasses.replace(SMALL, most_rows=100)
     first = learn(table(), recipe)

@@ -19,8 +19,8 @@ __all__ = ["Ascent"]
 _FINE_WORK = 5e8
 
 # A step that gains less than this, in nats a row, is rounding; one that gains less than
-# that in all says nothing. Looking for a better one along the same line is given up
-# after so many tries.
+# that in all says nothing. Two of them in a row are the last. Looking for a better one
+# along the same line is given up after so many tries.
 _LEAST_GAIN = 2e-6
 _LEAST_GAIN_IN_ALL = 0.01
 _MOST_TRIES = 10
@@ -76,9 +76,16 @@ class Ascent:
 
     def run(self, steps: int, after_step: Callable[[], bool]) -> None:
         """Go up for some steps; ``after_step`` is asked whether to stop."""
+        least = max(_LEAST_GAIN, _LEAST_GAIN_IN_ALL / self._total)
+        last, small = -np.inf, 0
 
         def told(intermediate_result) -> None:
-            if after_step():
+            nonlocal last, small
+            value = -float(intermediate_result.fun)
+            small = small + 1 if value - last < least else 0
+            last = value
+            # One small step may be the first, whose length is a guess.
+            if after_step() or small == 2:
                 raise StopIteration
 
         try:
@@ -101,7 +108,7 @@ class Ascent:
                     "maxiter": steps,
                     "maxcor": 20,
                     "maxfun": 2 * steps + 10,
-                    "ftol": max(_LEAST_GAIN, _LEAST_GAIN_IN_ALL / self._total),
+                    "ftol": 0.0,
                     "maxls": _MOST_TRIES,
                 },
             )

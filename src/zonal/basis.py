@@ -227,7 +227,7 @@ class Basis:
 
 
 def _starting_points(sphere: Sphere, rows: np.ndarray, seed: int) -> np.ndarray:
-    """Different rows on the sphere, as many as a choice of phases can hold in memory."""
+    """Different rows on the sphere, as many as choosing from them has memory for."""
     if len(rows) == 0:
         raise ValueError("no rows were given to start from; give some, or rows=None")
     if len(rows) > _MOST_CANDIDATES:

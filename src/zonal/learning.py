@@ -6,7 +6,9 @@
    exact bound of a sample. The first round is run with each of a few cuts of the
    spectrum, and the bound chooses again. The sample grows, each one starting where the
    last ended. It stops growing where rows kept aside are not predicted better any more.
-3. The caller then solves: one pass over all rows, and energies and noise fitted on it.
+3. Widen: a few steps more with as many features as the solution will have. What few
+   features cannot capture counts as noise; with many, less is noise and more is kernel.
+4. The caller then solves: one pass over all rows, and energies and noise fitted on it.
 
 L-BFGS runs in rounds. Between two rounds everything there is to know is a `Progress`,
 which can be written to a file; a run resumed from it ends as the uninterrupted one.
@@ -25,6 +27,7 @@ import numpy as np
 
 from zonal.ascent import Ascent
 from zonal.basis import Basis
+from zonal.blas import suited_blas
 from zonal.checkpoints import (
     CheckpointWarning,
     Progress,
@@ -36,7 +39,7 @@ from zonal.checkpoints import (
 from zonal.exact import at_rows, is_series
 from zonal.frame import quiet_phases, whiten
 from zonal.kernels import ContinuousDepth, Kernel
-from zonal.objective import Process
+from zonal.objective import Process, evaluate, fit_scales
 from zonal.parameters import named, with_values
 from zonal.posterior import Posterior
 from zonal.resizing import resized
@@ -113,7 +116,7 @@ class Recipe:
     linear_mean: bool = False
     calibrated: bool = True
     most_rows: int | None = None
-    most_steps: int = 300
+    most_steps: int = 100
     validation_fraction: float = 0.0
     max_seconds: float | None = None
     dtype: str = "auto"
@@ -176,6 +179,10 @@ _MOST_ROWS = 60_000
 _LEAST_ROWS = 16_000
 _GROWTH = 4
 _ROUND = 50
+# Steps with the features of the solution, on rows that make one take as long as with
+# 512 features on the largest sample.
+_WIDE_STEPS = 12
+_WIDE_WORK = 5e10
 # A round that gains less than this, in nats a row, is the last on its sample.
 _TOLERANCE = 5e-4
 _HELD_OUT_ROWS = 4_000
@@ -245,6 +252,7 @@ class Learner:
         self.begin = time.monotonic()
         self.stopped: str | None = None
         self.sample, self.held_out = _drawn(sources, recipe)
+        self._n_rows = sources[0].n_rows
         self.history: list[Step] = []
         self.spent = 0.0
         self.features = recipe.n_features
@@ -470,6 +478,8 @@ class Learner:
     def _round(self, progress: Progress) -> Progress:
         """One round of L-BFGS, and the decision what comes next."""
         recipe, sizes = self.recipe, self._sizes
+        if progress.stage == len(sizes):
+            return self._widened(progress)
         last = progress.stage == len(sizes) - 1
         steps = min(_ROUND, recipe.most_steps - progress.steps) if last else _ROUND
         rows = self.sample.thinned(sizes[progress.stage], recipe.seed + progress.stage)
@@ -517,7 +527,47 @@ class Learner:
                 moved, stage=progress.stage + 1, steps=0, bound=-np.inf
             )
         exhausted = gain < _TOLERANCE or moved.steps >= recipe.most_steps
-        return dataclasses.replace(moved, done=not better or exhausted)
+        if better and not exhausted:
+            return moved
+        if self._wide > moved.process.basis.n_features:
+            return dataclasses.replace(moved, stage=len(sizes))
+        return dataclasses.replace(moved, done=True)
+
+    @property
+    def _wide(self) -> int:
+        """Features of the solution, if learning is to go on with as many."""
+        if self.exact:
+            return 0
+        return min(self.recipe.features_to_solve(self._n_rows), len(self.sample))
+
+    def _widened(self, progress: Progress) -> Progress:
+        """A last round of few steps with all features that the solution will have."""
+        recipe, stage = self.recipe, len(self._sizes)
+        process = resized(progress.process, self._wide, self.sample, recipe.seed)
+        affordable = int(_WIDE_WORK / process.basis.n_features**2)
+        rows = self.sample.thinned(
+            max(affordable, process.basis.n_features), recipe.seed + stage
+        )
+        steps = min(_WIDE_STEPS, recipe.most_steps)
+        found, _ = self._improve(process, rows, steps, "widen", "free")
+        if not self.stopped:
+            # Few rows may want another kernel than all do.
+            narrow, wide = map(self._rescaled, (process, found))
+            found, bound = max(narrow, wide, key=lambda one: one[1])
+            progress = dataclasses.replace(progress, bound=bound)
+        return dataclasses.replace(
+            progress, process=found, rounds=progress.rounds + 1, done=True
+        )
+
+    def _rescaled(self, process: Process) -> tuple[Process, float]:
+        """The process with energies and noise of the whole sample, and its bound."""
+        tightened = self.recipe.tightened
+        with quiet_phases(), suited_blas(process.basis.n_features):
+            frame = whiten(process.basis)
+            every = [collect(frame, source_of(one)) for one in by_output(self.sample)]
+            fitted = fit_scales(every, process, tightened=tightened)
+            value = sum(evaluate(one, fitted, tightened).value for one in every)
+        return fitted, value / sum(one.rows for one in every)
 
     def _settle(self, process: Process) -> None:
         """Told which process learning goes on with; for runs that know more of it."""

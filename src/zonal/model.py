@@ -18,13 +18,13 @@ from jaxtyping import Float
 from zonal.blas import suited_blas
 from zonal.calibration import Calibration
 from zonal.checkpoints import Step, remove_progress
-from zonal.resizing import resized
 from zonal.frame import quiet_phases, whiten
 from zonal.learning import Recipe, learn, scaling_of
 from zonal.objective import Process, evaluate, fit_scales
 from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
 from zonal.posterior import FunctionSamples, Posterior, Prediction
+from zonal.resizing import resized
 from zonal.scaling import ScaledSource, Scaling
 from zonal.sources import ArraySource, Chunk, Source, source_of
 from zonal.sphere import ARD
@@ -35,12 +35,6 @@ __all__ = ["Model", "fit", "fit_outputs"]
 # Sums are taken in float64 where that costs a few seconds at most: rows times squared
 # features up to this.
 _AFFORDABLE = 5e10
-# A model of so little is predicted from in float64 throughout.
-_SMALL = 5e9
-# Rounding of a variance in float32, relative to the prior's, and how much of a typical
-# posterior variance it may be.
-_ROUNDING = 2e-6
-_RESOLVED = 0.05
 # Rows to calibrate on: as many as cost a second or two, rows times squared features.
 _MOST_RESIDUALS = 20_000
 _LEAST_RESIDUALS = 2_000
@@ -192,24 +186,8 @@ class Model(Fields):
 
     @functools.cached_property
     def posterior(self) -> Posterior:
-        """The posterior in standardised units.
-
-        In float32 where the table was large and that resolves the variance of the
-        function, a small difference of large numbers when the prior is wide and the
-        data many.
-        """
-        if self.dtype is not None:
-            return Posterior(self.process, self.statistics, self.dtype)
-        if self.statistics.rows * self.process.basis.n_features**2 <= _SMALL:
-            return Posterior(self.process, self.statistics, np.float64)
-        posterior = Posterior(self.process, self.statistics, np.float32)
-        basis, noise = self.process.basis, float(self.process.noise)
-        rows = max(self.statistics.rows, 1.0)
-        typical = noise * posterior.effective_parameters / rows
-        rounding = _ROUNDING * float(basis.variance) * basis.total_energy
-        if rounding < _RESOLVED * typical or self.statistics.rows == 0:
-            return posterior
-        return Posterior(self.process, self.statistics, np.float64)
+        """The posterior in standardised units."""
+        return Posterior(self.process, self.statistics, self.dtype)
 
     @property
     def bound(self) -> float:

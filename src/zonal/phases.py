@@ -19,11 +19,17 @@ from sklearn.cluster import MiniBatchKMeans
 
 from zonal.polynomials import check_dimension, gegenbauer_level, harmonic_count
 
-__all__ = ["complete_phases", "drawn_phases", "greedy_phases", "kmeans_phases", "random_phases"]
+__all__ = [
+    "complete_phases",
+    "drawn_phases",
+    "greedy_phases",
+    "kmeans_phases",
+    "random_phases",
+]
 
 # Candidates that are proposed together.
 _AT_ONCE = 256
-# What is unexplained below this is rounding, and so is less than this share of what was.
+# What is unexplained below this is rounding; so is less than this share of what was.
 _NOTHING = 1e-12
 _RESOLVED = 1e-6
 
@@ -135,9 +141,7 @@ def drawn_phases(
             # The rest adds nothing beyond rounding; take it in order of what it adds.
             chosen.extend(np.argsort(-unexplained, kind="stable")[:left].tolist())
             break
-        proposed = generator.choice(
-            len(candidates), _AT_ONCE, p=chance / chance.sum()
-        )
+        proposed = generator.choice(len(candidates), _AT_ONCE, p=chance / chance.sum())
         among = shape(np.clip(candidates[proposed] @ candidates[proposed].T, -1, 1))
         among = among - factor[:now, proposed].T @ factor[:now, proposed]
         kept = _kept(among, left, generator)

@@ -32,6 +32,13 @@ from zonal.statistics import Statistics, row_weights
 
 __all__ = ["Posterior", "Prediction"]
 
+# A model of so little, rows times squared features, is predicted from in float64.
+_SMALL = 5e9
+# Rounding of a variance in float32, relative to the prior's, and how much of a typical
+# posterior variance it may be.
+_ROUNDING = 2e-6
+_RESOLVED = 0.05
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
@@ -91,6 +98,10 @@ class Prediction:
 class Posterior(Fields):
     """A process and the statistics of its data, solved.
 
+    ``dtype`` is what variances are computed in. By default that is float32 where the
+    table was large and float32 resolves the variance of the function, a small
+    difference of large numbers when the prior is wide and the data many.
+
     Examples
     --------
     >>> from zonal import ARD, Basis, ContinuousDepth, whiten
@@ -106,7 +117,7 @@ class Posterior(Fields):
 
     process: Process
     statistics: Statistics
-    dtype: Any = np.float32
+    dtype: Any = None
 
     @functools.cached_property
     def frame(self) -> Frame:
@@ -173,6 +184,18 @@ class Posterior(Fields):
         """Predictions for a stream of rows, a chunk at a time."""
         return chunk_results(self.predictor(), source)
 
+    @functools.cached_property
+    def _resolving(self) -> Any:
+        """The precision that variances are computed in."""
+        rows, basis = self.statistics.rows, self.process.basis
+        if self.dtype is not None:
+            return self.dtype
+        if rows * basis.n_features**2 <= _SMALL:
+            return np.float64
+        typical = float(self.process.noise) * self.effective_parameters / rows
+        rounding = _ROUNDING * float(basis.variance) * basis.total_energy
+        return np.float32 if rounding < _RESOLVED * typical else np.float64
+
     def predictor(self) -> Callable[[Chunk], Prediction]:
         """The function that predicts a chunk, its matrices made ready for threads."""
         _ = self._folded
@@ -182,21 +205,22 @@ class Posterior(Fields):
     def _folded(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Raw kernel values to ψ, their weights in the mean, and the jitter in ψ."""
         size = len(self.factor)
-        inverse = cho_solve((self.factor, True), np.eye(size))
+        inverse = self.inverse_factor.T @ self.inverse_factor
         # Directions that the data say nothing about are zero in I - A⁻¹ up to rounding
         # of the statistics; the jitter that makes a root of them is taken out of the
         # variance again.
-        root, jitter = robust_cholesky(np.eye(size) - (inverse + inverse.T) / 2)
+        root, jitter = robust_cholesky(np.eye(size) - inverse)
         scales = feature_scales(self.process.basis)
         whitening = block_diag(*(band.whitening for band in self.frame.bands))
         scaled = scales[:, None] * whitening
-        return (root.T @ scaled).T.astype(self.dtype), self.weights @ scaled, jitter
+        folded = (root.T @ scaled).T.astype(self._resolving)
+        return folded, self.weights @ scaled, jitter
 
     def _predict_chunk(self, chunk: Chunk) -> Prediction:
         matrix, mean_weights, jitter = self._folded
-        # The variance, which is most of the work, is `dtype`'s; the rest is float64.
+        # The variance is most of the work, and may be float32; the rest is float64.
         values, radial = self.frame.kernel_values(chunk.x)
-        projected = values.astype(self.dtype, copy=False) @ matrix
+        projected = values.astype(matrix.dtype, copy=False) @ matrix
         basis, noise = self.process.basis, float(self.process.noise)
         removed = np.einsum("ij,ij->i", projected, projected, dtype=np.float64)
         prior = float(basis.variance) * basis.total_energy

@@ -65,6 +65,11 @@ class SiteLearner(Learner):
         # Offsets tell of the targets of all rows, not only of those drawn.
         return [*super()._given, self._first_likelihood, tuple(self.offsets.tolist())]
 
+    @property
+    def _wide(self) -> int:
+        # Every few steps are followed by inference, which would have many features too.
+        return 0
+
     def save(self, progress: Progress) -> None:
         if self._last is not None:
             rows, state = self._last

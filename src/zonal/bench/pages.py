@@ -70,8 +70,10 @@ def _origin(experiment: str, records: list[Record]) -> str:
     for record in records:
         versions |= record["versions"]
     told = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    steps = {record.get("steps") for record in records} - {None}
+    shorter = "".join(f" --steps {count}" for count in sorted(steps))
     return (
-        f"(`zonal bench {experiment}`, {' or '.join(map(str, cores))} "
+        f"(`zonal bench {experiment}{shorter}`, {' or '.join(map(str, cores))} "
         f"core{'' if cores == [1] else 's'}, {memory} GB, {span}; {told})"
     )
 

@@ -144,6 +144,8 @@ def perform(
         else:
             record = _attempted(measure, case, data, told)
         record = dataclasses.asdict(case) | record | _circumstances(case)
+        if settings.steps is not None:
+            record["steps"] = settings.steps
         say(line(record))
         found.append(record)
         if record.get("failed", "").startswith(_NOT_THERE):

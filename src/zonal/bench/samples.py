@@ -34,7 +34,7 @@ _CHOSEN = {
     "airline": ("late", ("zonal", "linear")),
     "covtype": ("covtype", ("zonal", "linear")),
     "speed": ("kin40k", ("zonal-1s", "zonal")),
-    "layouts": ("kin40k", ("zonal", "zonal-sparse")),
+    "layouts": ("kin40k", ("zonal-512", "zonal-sparse")),
     "depth": ("1-layer", ("zonal",)),
 }
 
