@@ -11,11 +11,14 @@ import warnings
 import numpy as np
 import pytest
 
-from zonal import ArraySource, ContinuousDepth, Recipe
+from zonal import ArraySource, ContinuousDepth, Recipe, whiten
 from zonal import learning as module
 from zonal.checkpoints import load_progress
 from zonal.learning import LearningStoppedWarning, learn
+from zonal.objective import evaluate, fit_scales
 from zonal.parameters import named
+from zonal.resizing import enlarged
+from zonal.statistics import collect
 from zonal.storing import read
 
 SMALL = Recipe(n_features=40, most_steps=20)
@@ -66,12 +69,35 @@ def test_samples_and_bounds_grow(monkeypatch):
 def test_a_last_round_has_the_features_of_the_solution():
     steps = []
     wide = learn(table(), SMALL, steps.append)
-    assert wide.process.basis.n_features == 160
+    # Up to 160, if so many can be told apart.
+    assert 50 <= wide.process.basis.n_features <= 160
     assert steps[-1].stage == "widen"
     assert 2 <= steps[-1].number <= 12
-    narrow = learn(table(), dataclasses.replace(SMALL, solve_features=40))
-    assert narrow.process.basis.n_features == 40
-    assert wide.bound > narrow.bound
+    # Better than the same features without those steps, their scales fitted.
+    narrow = learn(table(), dataclasses.replace(SMALL, solve_features=40)).process
+    assert narrow.basis.n_features == 40
+    plain = enlarged(narrow, 160, table().sample(400), 0)
+    statistics = collect(whiten(plain.basis, "float64"), table())
+    plain = fit_scales(statistics, plain)
+    assert wide.bound > evaluate(statistics, plain).value / 400
+
+
+def test_few_rows_may_not_decide_for_all(monkeypatch):
+    """Steps on rows that want another kernel are not kept."""
+    monkeypatch.setattr(module, "_WIDE_WORK", 8 * 160**2)
+    few = learn(table(), SMALL)
+    monkeypatch.setattr(module, "_WIDE_STEPS", 1)
+    assert few.bound >= learn(table(), SMALL).bound - 1e-3
+    assert few.rounds == learn(table(), SMALL).rounds
+
+
+def test_a_widening_that_is_stopped_is_not_kept():
+    def stop(step):
+        return step.stage == "widen" and step.number == 2
+
+    with pytest.warns(LearningStoppedWarning, match="stopped by a callback"):
+        progress = learn(table(), SMALL, stop)
+    assert progress.process.basis.n_features == 40
 
 
 def test_what_was_enlarged_is_learned_with_few_features_again():

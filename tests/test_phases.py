@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from zonal import NTK, ArcCosine, ContinuousDepth
 from zonal.phases import (
     complete_phases,
     drawn_phases,
@@ -82,8 +83,6 @@ def test_kmeans_of_opposite_rows_is_a_direction():
 def test_bad_input():
     with pytest.raises(ValueError, match="5 phases were asked of 3 candidates"):
         greedy_phases(np.eye(3), 5, lambda t: t)
-    with pytest.raises(ValueError, match="5 phases were asked of 3 candidates"):
-        drawn_phases(np.eye(3), 5, lambda t: t)
     with pytest.raises(ValueError, match="5 phases were asked of 3 rows"):
         kmeans_phases(np.eye(3), 5)
     with pytest.raises(ValueError, match="dimension 2 or more"):
@@ -100,8 +99,10 @@ def left_over(rows, phases):
     return 1 - np.einsum("ij,ij->j", cross, np.linalg.solve(gram, cross))
 
 
-def test_phases_are_drawn_by_what_is_left_to_explain():
+@pytest.mark.parametrize("at_once", [1, 2, 256])
+def test_phases_are_drawn_by_what_is_left_to_explain(at_once, monkeypatch):
     """First one of three given at random, then by the share it leaves of the others."""
+    monkeypatch.setattr("zonal.phases._AT_ONCE", at_once)
     cloud = np.array([[1.0, 0.0], [np.cos(0.4), np.sin(0.4)], [-1.0, 0.0]])
     drawn = [drawn_phases(cloud, 2, exponential, seed=seed) for seed in range(3000)]
     found = np.zeros((3, 3))
@@ -132,8 +133,18 @@ def test_drawn_phases_take_given_ones_into_account():
     assert not np.any(np.all(more[:, None] == given[None], axis=2))
 
 
-def test_drawing_survives_duplicates():
-    cloud = np.repeat(random_phases(3, 3), 4, axis=0)
-    chosen = drawn_phases(cloud, 7, exponential)
-    assert chosen.shape == (7, 3)
-    assert len(np.unique(chosen[:3], axis=0)) == 3
+@pytest.mark.parametrize("apart", [0.0, 1e-15, 1e-9])
+@pytest.mark.parametrize("kernel", [NTK(1), ArcCosine(1), ContinuousDepth()], ids=str)
+def test_no_more_is_drawn_than_there_is(kernel, apart):
+    """Rows that cannot be told apart are drawn once, whatever the kernel's rounding."""
+    generator = np.random.default_rng(0)
+    cloud = np.repeat(random_phases(20, 4), 2, axis=0)
+    cloud = cloud + apart * generator.normal(size=cloud.shape)
+    cloud /= np.linalg.norm(cloud, axis=1, keepdims=True)
+
+    def shape(t):
+        return np.asarray(kernel.shape(t, 4), np.float64)
+
+    drawn = drawn_phases(cloud, 40, shape)
+    assert 15 <= len(drawn) <= 25
+    assert len(drawn_phases(cloud, 40, shape, given=drawn)) <= 5

@@ -282,9 +282,9 @@ class CoincidingPhasesWarning(RuntimeWarning):
 
 
 def _warn_of_coincidence(band: Band | CompleteLevel, gram: np.ndarray) -> None:
-    near = np.abs(gram) > 1 - _COINCIDE
-    if np.count_nonzero(near) > len(gram):
-        first, second = np.argwhere(np.tril(near, -1))[0]
+    near = np.tril(np.abs(gram) > 1 - _COINCIDE, -1)
+    if near.any():
+        first, second = np.argwhere(near)[0]
         warnings.warn(
             f"phases {second} and {first} of band {band.name} coincide (or are "
             "opposite, which is the same to this band); they share one feature's worth",

@@ -28,7 +28,7 @@ from zonal.likelihoods import (
 from zonal.objective import Process, fit_scales
 from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
-from zonal.resizing import resized
+from zonal.resizing import enlarged
 from zonal.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.site_learning import SiteLearner, refitted
 from zonal.sites import Inferred, marginals, proposed_sums, scaled_up
@@ -206,11 +206,13 @@ def _solved(
 
     They start from the sample's sites, scaled up: most of the way is behind them.
     """
-    sample, recipe = learner.sample, learner.recipe
-    features = recipe.features_to_solve(rows.n_rows, _PASSES * len(learner.offsets))
-    process = progress.process
-    if features > process.basis.n_features:
-        process = resized(process, features, sample, recipe.seed)
+    sample, recipe, likelihood = learner.sample, learner.recipe, learner.likelihood
+    if progress.passes is not None:
+        process = progress.passes.processes[0]
+    else:
+        many = _PASSES * likelihood.n_latents
+        features = recipe.features_to_solve(rows.n_rows, many)
+        process = enlarged(progress.process, features, sample, recipe.seed)
     few = learner.on_sample(process)
     count = rows.n_rows
     work = (np.inf if count is None else count) * process.basis.n_features**2
@@ -218,7 +220,6 @@ def _solved(
     if recipe.dtype != "auto":
         dtype = np.dtype(recipe.dtype).type
     start = tuple(scaled_up(sums, weight / sums.rows) for sums in few.statistics)
-    likelihood = learner.likelihood
     penalty = "common" if recipe.tightened else False
 
     def refit(state: Inferred) -> tuple[tuple[Process, ...], Likelihood]:

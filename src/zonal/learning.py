@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from zonal.ascent import Ascent
+from zonal.ascent import Ascent, sample_dtype
 from zonal.basis import Basis
 from zonal.blas import suited_blas
 from zonal.checkpoints import (
@@ -42,7 +42,7 @@ from zonal.kernels import ContinuousDepth, Kernel
 from zonal.objective import Process, evaluate, fit_scales
 from zonal.parameters import named, with_values
 from zonal.posterior import Posterior
-from zonal.resizing import resized
+from zonal.resizing import enlarged, reduced
 from zonal.scaling import Scaling
 from zonal.sources import Chunk, Source, by_output, row_bits, source_of
 from zonal.sphere import ARD, Sphere
@@ -96,7 +96,8 @@ class Recipe:
         more. (Rows that the sample has no room for serve the same end for nothing.)
         The solution is made from all rows.
     max_seconds
-        Stop learning after this long, and solve with what has been reached.
+        Stop learning after this long, and solve with what has been reached, and with
+        no more features than there is time for.
     dtype
         Precision of features and their products: ``"float32"``, ``"float64"``, or
         ``"auto"`` for float64 where that costs a few seconds at most.
@@ -136,6 +137,8 @@ class Recipe:
             raise ValueError(
                 f"dtype is 'auto', 'float32' or 'float64', not {self.dtype!r}"
             )
+        if self.max_seconds is not None and not self.max_seconds >= 0:
+            raise ValueError(f"max_seconds must be 0 or more, got {self.max_seconds}")
         if self.most_steps < 0:
             raise ValueError(f"most_steps must be 0 or more, got {self.most_steps}")
         if not 0 <= self.validation_fraction < 1:
@@ -145,7 +148,10 @@ class Recipe:
             )
 
     def features_to_solve(self, rows: int | None, passes: int = 1) -> int:
-        """Features of the solution; layouts other than banded keep what they have."""
+        """Features of the solution.
+
+        Layouts other than banded keep what they have, unless more is asked for.
+        """
         if self.solve_features is not None:
             return self.solve_features
         if self.layout != "banded":
@@ -167,8 +173,8 @@ class Recipe:
 
 
 # The solution has so many times the features that were learned with, if rows times
-# squared features stay below this, or below that for every second there is: on two
-# cores they take some ten seconds, and less than a tenth of one.
+# squared features stay below this, or below that for every second there is: some ten
+# seconds on two cores, and a fraction of one.
 _MORE_TO_SOLVE = 4
 _SOLVE_WORK = 5e11
 _WORK_A_SECOND = 1e10
@@ -179,9 +185,10 @@ _MOST_ROWS = 60_000
 _LEAST_ROWS = 16_000
 _GROWTH = 4
 _ROUND = 50
-# Steps with the features of the solution, on rows that make one take as long as with
-# 512 features on the largest sample.
+# Steps with the features of the solution, so many at most, on so many rows that their
+# number times squared features is this: a few seconds a step.
 _WIDE_STEPS = 12
+_MOST_WIDE = 2048
 _WIDE_WORK = 5e10
 # A round that gains less than this, in nats a row, is the last on its sample.
 _TOLERANCE = 5e-4
@@ -260,10 +267,10 @@ class Learner:
             # More features than rows would be of no use.
             few = max(_LEAST_FEATURES, len(self.sample))
             self.features = min(few, recipe.n_features)
-        if start is not None and recipe.most_steps > 0:
+        learns = recipe.layout == "banded" and recipe.most_steps > 0
+        if start is not None and learns:
             # One that was enlarged to be solved is learned with few features again.
-            few = min(self.features, start.basis.n_features)
-            start = resized(start, few, self.sample, recipe.seed)
+            start = reduced(start, recipe.n_features)
         self.start = start
         self.exact = self._can_be_exact()
 
@@ -535,39 +542,57 @@ class Learner:
 
     @property
     def _wide(self) -> int:
-        """Features of the solution, if learning is to go on with as many."""
+        """Features to end learning with, as many as the solution will have."""
         if self.exact:
             return 0
-        return min(self.recipe.features_to_solve(self._n_rows), len(self.sample))
+        features = self.recipe.features_to_solve(self._n_rows)
+        return min(features, _MOST_WIDE, len(self.sample))
 
     def _widened(self, progress: Progress) -> Progress:
-        """A last round of few steps with all features that the solution will have."""
-        recipe, stage = self.recipe, len(self._sizes)
-        process = resized(progress.process, self._wide, self.sample, recipe.seed)
-        affordable = int(_WIDE_WORK / process.basis.n_features**2)
-        rows = self.sample.thinned(
-            max(affordable, process.basis.n_features), recipe.seed + stage
-        )
+        """A last round of few steps with all features that the solution will have.
+
+        They are taken on few rows, which may want another kernel than all do: the whole
+        sample decides, or rows kept aside, whether they are kept.
+        """
+        recipe, done = self.recipe, dataclasses.replace(progress, done=True)
+        process = enlarged(progress.process, self._wide, self.sample, recipe.seed)
+        features = process.basis.n_features
+        if features == progress.process.basis.n_features:
+            return done
+        rows = self.sample.thinned(int(_WIDE_WORK / features**2), recipe.seed)
         steps = min(_WIDE_STEPS, recipe.most_steps)
         found, _ = self._improve(process, rows, steps, "widen", "free")
-        if not self.stopped:
-            # Few rows may want another kernel than all do.
-            narrow, wide = map(self._rescaled, (process, found))
-            found, bound = max(narrow, wide, key=lambda one: one[1])
-            progress = dataclasses.replace(progress, bound=bound)
+        if self.stopped:
+            return progress
+        tried = [self._rescaled(process), self._rescaled(found)]
+        process, bound = max(tried, key=self._judged)
         return dataclasses.replace(
-            progress, process=found, rounds=progress.rounds + 1, done=True
+            done, process=process, bound=bound, rounds=progress.rounds + 1
         )
+
+    def _judged(self, tried: tuple[Process, float]) -> float:
+        """What rows kept aside say of a process, or else its bound."""
+        score = self._score(tried[0])
+        return tried[1] if score is None else score
 
     def _rescaled(self, process: Process) -> tuple[Process, float]:
         """The process with energies and noise of the whole sample, and its bound."""
-        tightened = self.recipe.tightened
+        tightened, dtype = (
+            self.recipe.tightened,
+            sample_dtype(process, len(self.sample)),
+        )
         with quiet_phases(), suited_blas(process.basis.n_features):
-            frame = whiten(process.basis)
-            every = [collect(frame, source_of(one)) for one in by_output(self.sample)]
-            fitted = fit_scales(every, process, tightened=tightened)
-            value = sum(evaluate(one, fitted, tightened).value for one in every)
-        return fitted, value / sum(one.rows for one in every)
+            while True:
+                frame = whiten(process.basis, dtype)
+                every = [
+                    collect(frame, source_of(one)) for one in by_output(self.sample)
+                ]
+                fitted = fit_scales(every, process, tightened=tightened)
+                results = [evaluate(one, fitted, tightened) for one in every]
+                if dtype == np.float64 or not any(one.lift for one in results):
+                    break
+                dtype = np.float64
+        return fitted, sum(one.value for one in results) / every[0].rows
 
     def _settle(self, process: Process) -> None:
         """Told which process learning goes on with; for runs that know more of it."""

@@ -24,7 +24,7 @@ from zonal.objective import Process, evaluate, fit_scales
 from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
 from zonal.posterior import FunctionSamples, Posterior, Prediction
-from zonal.resizing import resized
+from zonal.resizing import enlarged
 from zonal.scaling import ScaledSource, Scaling
 from zonal.sources import ArraySource, Chunk, Source, source_of
 from zonal.sphere import ARD
@@ -108,7 +108,7 @@ def fit_outputs(
     features = recipe.features_to_solve(told[0].n_rows)
     if features > process.basis.n_features:
         sample = told[0].sample(recipe.sample_rows, recipe.seed)
-        process = resized(process, features, sample, recipe.seed)
+        process = enlarged(process, features, sample, recipe.seed)
     models = []
     for rows, scaling in zip(every, scalings, strict=True):
         with suited_blas(process.basis.n_features):

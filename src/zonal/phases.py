@@ -4,8 +4,8 @@ A level with as many independent phases as it has harmonics is complete: its fea
 are the spherical harmonics of that level, in some basis, and where the phases lie does
 not matter beyond rounding. Complete sets are picked greedily, each next point where the
 points so far explain least, from a fixed cloud of random candidates; that keeps the
-Gram matrix well conditioned in any dimension. Other bands start from the data
-by the same greedy rule or by k-means, or at random, and are then learned.
+Gram matrix well conditioned in any dimension. Other bands start from the data, drawn
+by what is left to explain or by k-means, or at random, and are then learned.
 """
 
 import functools
@@ -29,9 +29,11 @@ __all__ = [
 
 # Candidates that are proposed together.
 _AT_ONCE = 256
-# What is unexplained below this is rounding; so is less than this share of what was.
+# What is unexplained below this is rounding.
 _NOTHING = 1e-12
-_RESOLVED = 1e-6
+# Noise on given phases, as whitening has it, and what adds more than that.
+_JITTER = 1e-6
+_RESOLVED = 2e-6
 
 Points = Float[np.ndarray, "points d"]
 Phases = Float[np.ndarray, "phases d"]
@@ -79,7 +81,11 @@ def greedy_phases(
     >>> greedy_phases(cloud, 4, lambda t: t**2).shape
     (4, 3)
     """
-    _check_count(count, candidates)
+    if count > len(candidates):
+        raise ValueError(
+            f"{count} phases were asked of {len(candidates)} candidates; "
+            "give more rows or ask for fewer phases"
+        )
     factor = np.zeros((count, len(candidates)))
     unexplained = np.ones(len(candidates))
     chosen: list[int] = []
@@ -108,11 +114,12 @@ def drawn_phases(
 ) -> Phases:
     """Draw ``count`` candidates, by how much those before leave unexplained of each.
 
-    ``given`` phases count among those before; they are not returned. The greedy choice
-    goes where the least is explained, which is where rows are few; drawing goes where
-    much is left to explain in all. Candidates are proposed many at a time and kept with
-    the chance that they would have had one at a time, so that the work is matrix
-    products, candidates × count² of it. ``shape`` is κ, with κ(1) = 1.
+    ``given`` phases count among those before; they are not returned. Fewer are drawn
+    where the rest is explained already. The greedy choice goes where the least is
+    explained, which is where rows are few; drawing goes where much is left to explain
+    in all. Candidates are proposed many at a time and kept with the chance that they
+    would have had one at a time, so that the work is matrix products, candidates ×
+    count² of it. ``shape`` is κ, with κ(1) = 1.
 
     References
     ----------
@@ -125,7 +132,6 @@ def drawn_phases(
     >>> drawn_phases(cloud, 4, lambda t: np.exp(t - 1)).shape
     (4, 3)
     """
-    _check_count(count, candidates)
     generator = np.random.default_rng(seed)
     factor = np.zeros((0, len(candidates)))
     if given is not None and len(given):
@@ -136,46 +142,50 @@ def drawn_phases(
     chosen: list[int] = []
     while len(chosen) < count:
         now, left = before + len(chosen), count - len(chosen)
-        chance = np.maximum(unexplained, 0.0)
-        if chance.max() <= _NOTHING:
-            # The rest adds nothing beyond rounding; take it in order of what it adds.
-            chosen.extend(np.argsort(-unexplained, kind="stable")[:left].tolist())
+        chance = np.where(unexplained > _RESOLVED, unexplained, 0.0)
+        if not chance.any():
             break
         proposed = generator.choice(len(candidates), _AT_ONCE, p=chance / chance.sum())
         among = shape(np.clip(candidates[proposed] @ candidates[proposed].T, -1, 1))
         among = among - factor[:now, proposed].T @ factor[:now, proposed]
-        kept = _kept(among, left, generator)
+        kept, root = _kept(among, unexplained[proposed], left, generator)
         new = proposed[kept]
-        root = np.linalg.cholesky(among[np.ix_(kept, kept)])
         rows = shape(np.clip(candidates[new] @ candidates.T, -1, 1))
         rows = rows - factor[:now, new].T @ factor[:now]
         rows = solve_triangular(root, rows, lower=True, overwrite_b=True)
         factor[now : now + len(new)] = rows
         unexplained -= np.sum(rows**2, axis=0)
         chosen.extend(new.tolist())
-        unexplained[chosen] = -np.inf
+        unexplained[chosen] = 0.0
     return candidates[chosen]
 
 
-def _kept(among: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:
-    """Which proposals are kept, given how they vary together before any is.
+def _kept(
+    among: np.ndarray,
+    proposed: np.ndarray,
+    most: int,
+    generator: np.random.Generator,
+) -> tuple[np.ndarray, Float[np.ndarray, "kept kept"]]:
+    """Which proposals are kept, and the Cholesky factor of their covariance.
 
-    Each is kept with the share that those kept before it leave unexplained; a few that
-    have next to nothing left are not.
+    ``among`` is how proposals vary together before any is kept, and ``proposed`` how
+    much each does by itself. Each is kept with the share that those kept before it
+    leave of that, unless next to nothing is left.
     """
-    proposed = np.diag(among)
     unexplained, kept = proposed.copy(), []
     rows = np.zeros((min(most, len(among)), len(among)))
     for index, chance in enumerate(generator.random(len(among))):
-        least = max(chance, _RESOLVED) * proposed[index]
+        least = max(chance * proposed[index], _RESOLVED)
         if len(kept) == len(rows) or unexplained[index] <= least:
             continue
         step = len(kept)
         row = among[index] - rows[:step, index] @ rows[:step]
+        row[index] = unexplained[index]
         rows[step] = row / np.sqrt(unexplained[index])
-        unexplained -= rows[step] ** 2
+        unexplained = unexplained - rows[step] ** 2
         kept.append(index)
-    return np.array(kept)
+    found = np.array(kept, int)
+    return found, np.tril(rows[: len(found), found].T)
 
 
 def _explained(
@@ -184,16 +194,8 @@ def _explained(
     """Rows whose squares add up to what given phases explain of each candidate."""
     known = shape(np.clip(given @ candidates.T, -1.0, 1.0))
     among = np.array(shape(np.clip(given @ given.T, -1.0, 1.0)))
-    among[np.diag_indices_from(among)] = 1 + 1e-6
+    among[np.diag_indices_from(among)] = 1 + _JITTER
     return solve_triangular(np.linalg.cholesky(among), known, lower=True)
-
-
-def _check_count(count: int, candidates: np.ndarray) -> None:
-    if count > len(candidates):
-        raise ValueError(
-            f"{count} phases were asked of {len(candidates)} candidates; "
-            "give more rows or ask for fewer phases"
-        )
 
 
 def kmeans_phases(rows: Points, count: int, seed: int = 0) -> Phases:

@@ -1,4 +1,4 @@
-"""Resizing: the same process in a larger basis, or in a smaller one.
+"""The same process in a larger basis, or in a smaller one.
 
 The kernel's parameters do not belong to the features, so a process learned with a few
 hundred of them is solved with thousands, and learned anew with a few hundred again.
@@ -15,43 +15,58 @@ from zonal.objective import Process
 from zonal.phases import drawn_phases
 from zonal.sources import Chunk
 
-__all__ = ["resized"]
+__all__ = ["enlarged", "reduced"]
 
-# Rows that further phases are drawn from, for each of them, and rows at least.
+# Rows that further phases are drawn from, for each of them, rows at least and at most.
 _CANDIDATES = 5
 _LEAST_CANDIDATES = 6_000
+_MOST_CANDIDATES = 20_000
 
 BasisBand = Band | CompleteLevel
 
 
-def resized(process: Process, n_features: int, rows: Chunk, seed: int) -> Process:
+def enlarged(process: Process, n_features: int, rows: Chunk, seed: int) -> Process:
     """The same process with more phases, drawn from where those before leave most.
 
-    With fewer, the first of them stay: those that were learned, where it was enlarged.
-    More features than rows would be of no use.
+    More features than rows would be of no use, and fewer than there are is no more.
     """
-    basis = process.basis
-    n_features = min(n_features, len(rows))
-    if n_features == basis.n_features:
+    if min(n_features, len(rows)) <= process.basis.n_features:
         return process
+    n_features = min(n_features, len(rows))
+    enough = min(max(_LEAST_CANDIDATES, _CANDIDATES * n_features), _MOST_CANDIDATES)
+    sphere = process.basis.sphere
+    points = np.unique(sphere.points(rows.thinned(enough, seed).x)[0], axis=0)
+    return _resized(process, n_features, points, seed)
+
+
+def reduced(process: Process, n_features: int) -> Process:
+    """The same process with fewer phases: the first, which were learned, stay."""
+    if n_features >= process.basis.n_features:
+        return process
+    points = np.zeros((0, process.basis.sphere.dimension))
+    return _resized(process, n_features, points, seed=0)
+
+
+def _resized(
+    process: Process, n_features: int, points: np.ndarray, seed: int
+) -> Process:
+    """The same process in another basis; phases it lacks are drawn from points."""
+    basis = process.basis
     dimension = basis.sphere.dimension
-    larger = Basis.build(basis.sphere, basis.kernel, n_features, "banded", seed=seed)
-    enough = max(_LEAST_CANDIDATES, _CANDIDATES * n_features)
-    candidates = rows.thinned(enough, seed).x
-    points = np.unique(basis.sphere.points(candidates)[0], axis=0)
+    other = Basis.build(basis.sphere, basis.kernel, n_features, "banded", seed=seed)
     bands = []
-    for band in larger.bands:
+    for band in other.bands:
         if isinstance(band, Band):
             old = next((one for one in basis.bands if one.last == band.last), None)
             known = old.phases if isinstance(old, Band) else np.zeros((0, dimension))
             known = known[: len(band.phases)]
-            extra = min(len(band.phases) - len(known), len(points))
             shape = numpy_shape(band_kernel(band, basis.kernel, dimension))
+            extra = len(band.phases) - len(known)
             more = drawn_phases(points, extra, shape, known, seed)
             band = dataclasses.replace(band, phases=np.vstack([known, more]))
         bands.append(band)
-    larger = dataclasses.replace(larger, bands=tuple(bands))
-    return dataclasses.replace(process, basis=_with_energies_of(larger, basis))
+    other = dataclasses.replace(other, bands=tuple(bands))
+    return dataclasses.replace(process, basis=_with_energies_of(other, basis))
 
 
 def _with_energies_of(basis: Basis, other: Basis) -> Basis:

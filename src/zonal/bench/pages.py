@@ -70,8 +70,8 @@ def _origin(experiment: str, records: list[Record]) -> str:
     for record in records:
         versions |= record["versions"]
     told = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    steps = {record.get("steps") for record in records} - {None}
-    shorter = "".join(f" --steps {count}" for count in sorted(steps))
+    steps = sorted({record["steps"] for record in records if "steps" in record})
+    shorter = "".join(f" --steps {count}" for count in steps)
     return (
         f"(`zonal bench {experiment}{shorter}`, {' or '.join(map(str, cores))} "
         f"core{'' if cores == [1] else 's'}, {memory} GB, {span}; {told})"
@@ -305,17 +305,17 @@ def _uci_failures(tables: Tables) -> str:
 
 
 def _uci_solved(tables: Tables) -> str:
-    """The default beside more features for the solution, where both were met."""
-    ours = {"zonal", "zonal-4096"}
-    both = {
+    """The default beside fewer and more features for the solution, where any were."""
+    ours = {"zonal-512", "zonal", "zonal-4096"}
+    some = {
         table: [one for one in records if one["method"] in ours]
         for table, records in tables.items()
     }
     return _changes_table(
         {
             table: records
-            for table, records in both.items()
-            if {one["method"] for one in records} == ours
+            for table, records in some.items()
+            if len(_by_method(records)) > 1
         }
     )
 

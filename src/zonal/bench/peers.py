@@ -5,7 +5,10 @@ see the same rows. Those without a noise of their own are given the constant tha
 tenth of the rows, kept aside, shows.
 """
 
-# pyright: reportMissingImports=false
+# Peers may be missing, and their own types say less than they take.
+# pyright: reportMissingImports=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false
 
 import functools
 import warnings

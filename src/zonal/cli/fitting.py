@@ -103,7 +103,8 @@ _MOST_COLUMNS = 5
 @click.option(
     "--solve-features",
     type=click.IntRange(1),
-    help="More features to solve with, after learning with fewer: slower, finer.",
+    help="Features to solve with, after learning with fewer: slower, finer. By default "
+    "up to four times as many, as long as a pass over the rows takes seconds.",
 )
 @click.option("--max-time", type=TIME, help="Time to learn for, such as 90s or 2m.")
 @click.option(

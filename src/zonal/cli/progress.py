@@ -21,7 +21,12 @@ __all__ = ["Display"]
 
 # Seconds between two plain lines of the same phase.
 _PAUSE = 5.0
-_STAGES = {"start": "choosing a start", "solve": "solving", "infer": "inferring"}
+_STAGES = {
+    "start": "choosing a start",
+    "widen": "learning with more features",
+    "solve": "solving",
+    "infer": "inferring",
+}
 
 
 class Display:

@@ -363,7 +363,9 @@ class SphericalGP(
         first, basis = self.models_[0], self.process_.basis
         self.level_weights_ = self.process_.basis.level_variances
         self.bound_ = float(sum(model.bound for model in self.models_))
-        self.n_iter_ = sum(step.stage.startswith("learn") for step in first.history)
+        self.n_iter_ = sum(
+            step.stage.startswith(("learn", "widen")) for step in first.history
+        )
         self.history_ = np.array(
             [(s.stage, s.number, s.rows, s.bound, s.seconds) for s in first.history],
             dtype=[

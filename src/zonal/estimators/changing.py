@@ -7,6 +7,7 @@ from sklearn.base import _fit_context, clone
 from sklearn.utils.validation import check_is_fitted
 
 from zonal.estimators.base import Models, SphericalGP
+from zonal.resizing import reduced
 from zonal.sources import Source
 
 __all__ = ["ChangingGP"]
@@ -143,7 +144,7 @@ class ChangingGP(SphericalGP):
         weight=None,
         exposure=None,
     ):
-        """The same kernel solved on rows with more features.
+        """The same kernel solved on rows with more features, or with fewer.
 
         A model keeps no rows, so they are given again; nothing is learned anew.
 
@@ -162,9 +163,10 @@ class ChangingGP(SphericalGP):
         recipe = dataclasses.replace(
             self._recipe(self.columns_), solve_features=n_features, most_steps=0
         )
-        models = self._learned(
-            sources, self._known, recipe, self.process_, lambda step: False
-        )
+        start = self.process_
+        if recipe.layout == "banded":
+            start = reduced(start, n_features)
+        models = self._learned(sources, self._known, recipe, start, lambda step: False)
         return self._like_me({"solve_features": n_features}, models)
 
     @_fit_context(prefer_skip_nested_validation=True)

@@ -35,9 +35,11 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     Parameters
     ----------
     n_features : int, default=512
-        Features to learn with, and to solve with unless ``solve_features`` says more.
+        Features to learn with.
     solve_features : int, optional
-        Features to solve with: the kernel is learned with few and solved with many.
+        Features to solve with: the kernel is learned with few and solved with many. By
+        default up to four times as many, as long as a pass with them takes seconds:
+        2048 for up to a hundred thousand rows, as many as learned with for millions.
     kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
         The network whose infinitely wide limit is the prior.
     layout : {"banded", "sparse", "harmonics"}
