@@ -281,9 +281,13 @@ def test_workers_that_die_at_ten_moments_of_fits(monkeypatch):
 
         monkeypatch.setattr("zonal.dask._gathered", dying)
         table = da.from_array(X, chunks=(100, 3))
+        truth = {
+            name: here(30).fit(X, y).predict(X) for name, (_, here, y) in fits.items()
+        }
         while len(deaths) < 10:
-            for there, here, y in fits.values():
-                expected = here(30).fit(X, y).predict(X)
+            for name, (there, _, y) in fits.items():
+                expected = truth[name]
+                client.wait_for_workers(2, timeout=60)
                 model = there(30, client=client)
                 model.fit(table, da.from_array(y, chunks=100))
                 found = model.to_local().predict(X)

@@ -1,6 +1,7 @@
 """The exact marginal likelihood, against dense algebra and finite differences."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from zonal.exact import at_rows, exact_value_and_gradient, is_series
 from zonal.learning import learn
 from zonal.objective import evaluate
 from zonal.parameters import free, free_gradient, named, with_free
+from zonal.scaling import ConstantWarning
 from zonal.statistics import collect
 
 GENERATOR = np.random.default_rng(0)
@@ -125,6 +127,17 @@ def test_a_few_rows_are_learned_from_exactly():
     mean = covariance @ np.linalg.solve(dense, y)
     mean = model.scaling.mean(X) + model.scaling.target_width * mean
     assert np.allclose(prediction.mean, mean, atol=1e-3 * np.std(Y))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 30])
+def test_few_rows_keep_a_phase_at_each(rows):
+    """What was learned exactly is solved as it is."""
+    y = Y[:rows] if rows > 1 else np.zeros(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantWarning)
+        basis = fit(ArraySource(X[:rows], y), Recipe(most_steps=5)).process.basis
+    assert basis.n_features >= rows + 1 + X.shape[1]
+    assert basis.missing_energy < 1e-9
 
 
 @pytest.mark.parametrize(

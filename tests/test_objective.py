@@ -13,6 +13,7 @@ from zonal.objective import (
     evaluate,
     factorise,
     fit_scales,
+    mirrored,
     value_and_gradient,
 )
 from zonal.parameters import free, free_gradient, named, with_free
@@ -222,6 +223,13 @@ def test_depth_is_fitted_without_the_data():
         moved = free(fitted, names)
         moved[0] += np.log(beta)
         assert evaluate(statistics, with_free(fitted, moved, names)).value < best + 1e-4
+
+
+@pytest.mark.parametrize("size", [1, 256, 700])
+def test_a_triangle_is_mirrored(size):
+    lower = np.random.default_rng(0).normal(size=(size, size))
+    truth = np.tril(lower) + np.tril(lower, -1).T
+    assert np.array_equal(mirrored(np.asfortranarray(lower)), truth)
 
 
 def test_bad_input():

@@ -1,5 +1,7 @@
 """The posterior against dense Gaussian process regression."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,21 @@ def test_complete_levels_give_the_exact_posterior(dtype, tolerance, known_noise)
     assert np.abs(prediction.variance_f - np.diag(joint)).max() < tolerance
     assert np.allclose(prediction.variance_y - prediction.variance_f, 0.05)
     assert np.abs(posterior.covariance(new) - joint).max() < tolerance
+
+
+def test_variances_are_computed_as_finely_as_they_need(monkeypatch):
+    """In float32 where the table is large and that resolves them; float64 otherwise."""
+    posterior, *_ = solved(COMPLETE, 300, np.float64)
+
+    def chosen(**changes):
+        changed = dataclasses.replace(posterior, dtype=None, **changes)
+        return changed._folded[0].dtype
+
+    assert chosen() == np.float64
+    monkeypatch.setattr("zonal.posterior._SMALL", 0)
+    assert chosen() == np.float32
+    quiet = dataclasses.replace(posterior.process, noise=1e-6)
+    assert chosen(process=quiet) == np.float64
 
 
 def test_many_phases_come_close():
