@@ -212,6 +212,7 @@ def learned_process(
     features, rows, steps = effort
     recipe = Recipe(
         n_features=features,
+        solve_features=features,
         most_rows=rows,
         most_steps=steps,
         sphere=ARD.isotropic(source.n_inputs),

@@ -138,7 +138,7 @@ def test_times_of_all_forms_are_the_same():
     for table in (
         stamps.to_frame("t"),
         stamps.astype(object).to_frame("t"),
-        pyarrow.table({"t": stamps.dt.to_pydatetime()}),
+        pyarrow.table({"t": [stamp.to_pydatetime() for stamp in stamps]}),
     ):
         np.testing.assert_allclose(columns.matrix(table)[:, 0], expected, atol=1e-5)
     far = pandas.DataFrame({"t": np.array(["9999-12-31"], "M8[s]")})

@@ -74,12 +74,15 @@ def table(rows=150, seed=0):
     return X, np.sin(2 * X[:, 0]) + 0.1 * generator.normal(size=rows)
 
 
+SMALL = {"n_features": 40, "solve_features": 40}
+
+
 def regressor(**choices):
-    return SphericalGPRegressor(**{"n_features": 40, **choices})
+    return SphericalGPRegressor(**{**SMALL, **choices})
 
 
 def classifier(**choices):
-    return SphericalGPClassifier(**{"n_features": 40, **choices})
+    return SphericalGPClassifier(**{**SMALL, **choices})
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +158,7 @@ def test_a_weight_is_a_repetition(likelihood):
     X, y = table(60)
     y = np.random.default_rng(1).poisson(np.exp(y)) if likelihood == "poisson" else y
     weight = np.random.default_rng(2).integers(0, 4, size=60)
-    model = regressor(likelihood=likelihood, n_features=20)
+    model = regressor(likelihood=likelihood, n_features=20, solve_features=20)
     weighted = clone(model).fit(X, y, sample_weight=weight).predict(X)
     repeated = clone(model).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
     np.testing.assert_allclose(weighted, repeated.predict(X), rtol=1e-6)
@@ -590,7 +593,9 @@ def exposed_counts(rows=150):
 @pytest.fixture(scope="module")
 def exposed():
     X, y, hours, _ = exposed_counts()
-    return regressor(likelihood="poisson", n_features=20).fit(X, y, exposure=hours)
+    return regressor(likelihood="poisson", n_features=20, solve_features=20).fit(
+        X, y, exposure=hours
+    )
 
 
 def test_an_exposure_multiplies_the_rate(exposed):
@@ -619,7 +624,7 @@ def test_an_exposure_multiplies_the_rate(exposed):
 @pytest.mark.parametrize("likelihood", ["poisson", "negative-binomial"])
 def test_the_unit_of_exposure_does_not_matter(likelihood):
     X, y, hours, _ = exposed_counts(60)
-    model = regressor(likelihood=likelihood, n_features=20)
+    model = regressor(likelihood=likelihood, n_features=20, solve_features=20)
     expected = clone(model).fit(X, y, exposure=hours).predict(X)
     minutes = clone(model).fit(X, y, exposure=60 * hours)
     np.testing.assert_allclose(minutes.predict(X, exposure=60), expected, rtol=1e-3)
@@ -634,7 +639,7 @@ def test_hours_can_be_counted_in_parts(exposed):
     X, y, hours, _ = exposed_counts()
     share = np.random.default_rng(4).uniform(0.1, 0.9, size=len(y))
     first = np.random.default_rng(5).binomial(y, share)
-    parts = regressor(likelihood="poisson", n_features=20).fit(
+    parts = regressor(likelihood="poisson", n_features=20, solve_features=20).fit(
         np.vstack([X, X]),
         np.concatenate([first, y - first]),
         exposure=np.concatenate([share * hours, (1 - share) * hours]),
@@ -645,7 +650,7 @@ def test_hours_can_be_counted_in_parts(exposed):
 def test_exposed_rows_come_and_go(exposed):
     X, y, hours, _ = exposed_counts()
     new, there = slice(100, None), slice(100)
-    model = regressor(likelihood="poisson", n_features=20)
+    model = regressor(likelihood="poisson", n_features=20, solve_features=20)
     model.partial_fit(X[there], y[there], exposure=hours[there])
     before = model.predict(X)
     model.partial_fit(X[new], y[new], exposure=hours[new])

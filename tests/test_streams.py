@@ -65,7 +65,9 @@ INPUTS = ["a", "town", "day", "b", "times"]
 
 
 def regressor():
-    return SphericalGPRegressor(n_features=40, missing="indicator", max_time=None)
+    return SphericalGPRegressor(
+        n_features=40, solve_features=40, missing="indicator", max_time=None
+    )
 
 
 @pytest.fixture(scope="module")
