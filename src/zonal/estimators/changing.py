@@ -146,6 +146,7 @@ class ChangingGP(SphericalGP):
     ):
         """The same kernel solved on rows with more features, or with fewer.
 
+        There are no more than the rows can tell apart.
         A model keeps no rows, so they are given again; nothing is learned anew.
 
         Examples
@@ -155,8 +156,8 @@ class ChangingGP(SphericalGP):
         >>> X = np.linspace(-1, 1, 30)[:, None]
         >>> model = SphericalGPRegressor(n_features=10).fit(X, np.sin(3 * X[:, 0]))
         >>> larger = model.copy_with(X, np.sin(3 * X[:, 0]), n_features=20)
-        >>> larger.process_.basis.n_features, larger.depth_ == model.depth_
-        (20, True)
+        >>> larger.process_.basis.n_features <= 20, larger.depth_ == model.depth_
+        (True, True)
         """
         check_is_fitted(self)
         sources = self._sources(X, y, sample_weight, target, weight, exposure)
