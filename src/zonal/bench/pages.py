@@ -324,6 +324,8 @@ def _changes_table(tables: Tables) -> str:
     """A row for each method, a column for each table."""
     rows = []
     names = [name for name, _ in _ordered(tables)]
+    if not names:
+        return "(not measured yet)"
     found = {table: _by_method(tables[table]) for table in names}
     for method in METHODS:
         cells = [
