@@ -198,7 +198,8 @@ def test_rounding_chunks_and_order_hardly_matter(model, monkeypatch):
 def test_more_features_to_solve_with(model):
     x, y, _ = table()
     large = fit(ArraySource(x, y), dataclasses.replace(SMALL, solve_features=200))
-    assert large.process.basis.n_features == 200
+    # As many as can be told apart: the function is smooth and of one column.
+    assert 60 < large.process.basis.n_features <= 200
     assert large.bound > model.bound
 
 
