@@ -32,7 +32,7 @@ the more so on a machine that is busy. Processor seconds are summed over threads
 and the load tell how far other programs were in the way.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportCallIssue=false
 
 import argparse
 import concurrent.futures
