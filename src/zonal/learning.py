@@ -577,10 +577,8 @@ class Learner:
 
     def _rescaled(self, process: Process) -> tuple[Process, float]:
         """The process with energies and noise of the whole sample, and its bound."""
-        tightened, dtype = (
-            self.recipe.tightened,
-            sample_dtype(process, len(self.sample)),
-        )
+        tightened = self.recipe.tightened
+        dtype = sample_dtype(process, len(self.sample))
         with quiet_phases(), suited_blas(process.basis.n_features):
             while True:
                 frame = whiten(process.basis, dtype)
