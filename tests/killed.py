@@ -21,8 +21,9 @@ TARGETS = {
 
 # Small samples, in two sizes, and many short rounds.
 LIMITS = {
-    "zonal.learning._MOST_ROWS": 120,
+    "zonal.recipe._MOST_ROWS": 120,
     "zonal.learning._LEAST_ROWS": 50,
+    "zonal.recipe._FEWEST_ROWS": 50,
     "zonal.learning._START_ROWS": 50,
     "zonal.learning._HELD_OUT_ROWS": 0,
     "zonal.learning._START_SCALES": (0.2,),

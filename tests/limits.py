@@ -4,7 +4,6 @@
 def few_rows_are_many(patch):
     """Learn from few rows in no time, so that what tests look at is the passes."""
     for name, value in {
-        "_MOST_ROWS": 200,
         "_START_ROWS": 100,
         "_HELD_OUT_ROWS": 50,
         "_START_SCALES": (0.2,),
@@ -13,4 +12,6 @@ def few_rows_are_many(patch):
         "_TOLERANCE": 1.0,
     }.items():
         patch.setattr(f"zonal.learning.{name}", value)
+    patch.setattr("zonal.recipe._MOST_ROWS", 200)
+    patch.setattr("zonal.recipe._FEWEST_ROWS", 100)
     patch.setattr("zonal.streams.BATCH_ROWS", 128)

@@ -294,7 +294,7 @@ def test_sums_too_coarse_for_the_noise_are_taken_again(monkeypatch):
     x = np.random.default_rng(0).normal(size=(3000, 2))
     y = np.sin(x[:, 0]) + 0.1 * x[:, 1]
     source = ArraySource(x, y)
-    recipe = Recipe(n_features=100, most_steps=5)
+    recipe = Recipe(n_features=100, solve_features=100, most_steps=3)
     fine = fit(source, recipe)
     monkeypatch.setattr(model_module, "_AFFORDABLE", 0)
     coarse = fit(source, recipe)

@@ -104,7 +104,7 @@ def test_phases_are_drawn_by_what_is_left_to_explain(at_once, monkeypatch):
     """First one of three given at random, then by the share it leaves of the others."""
     monkeypatch.setattr("zonal.phases._AT_ONCE", at_once)
     cloud = np.array([[1.0, 0.0], [np.cos(0.4), np.sin(0.4)], [-1.0, 0.0]])
-    drawn = [drawn_phases(cloud, 2, exponential, seed=seed) for seed in range(3000)]
+    drawn = [drawn_phases(cloud, 2, exponential, seed=seed) for seed in range(1000)]
     found = np.zeros((3, 3))
     for first, second in drawn:
         at = [int(np.argmax(cloud @ one)) for one in (first, second)]
@@ -113,7 +113,7 @@ def test_phases_are_drawn_by_what_is_left_to_explain(at_once, monkeypatch):
     for first in range(3):
         rest = np.maximum(left_over(cloud, cloud[[first]]), 0)
         truth[first] = rest / rest.sum() / 3
-    assert np.abs(found - truth).max() < 0.025
+    assert np.abs(found - truth).max() < 0.045
 
 
 def test_drawn_phases_explain_more_than_greedy_ones():

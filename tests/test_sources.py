@@ -28,8 +28,8 @@ def test_chunks_hold_every_row_once_in_order(table):
 class Streamed(Source):
     """A source that does not know its length, as files do not."""
 
-    def __init__(self, x, y):
-        self.inner = ArraySource(x, y)
+    def __init__(self, x, y, weight=None):
+        self.inner = ArraySource(x, y, weight)
 
     @property
     def n_inputs(self):
@@ -60,6 +60,17 @@ def test_samples_are_even_and_repeatable(table, kind):
         drawn[source.sample(20, seed).y.astype(int)] += 1
     expected = 100 * 20 / 103
     assert np.abs(drawn - expected).max() < 5 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("kind", [ArraySource, Streamed])
+def test_rows_without_weight_are_not_drawn(table, kind):
+    x, _ = table
+    weight = np.where(np.arange(103) % 3 == 0, 0.0, 2.0)
+    source = kind(x, np.arange(103.0), weight)
+    for count in (20, 1000):
+        sample = source.sample(count, seed=1)
+        assert len(sample) == min(count, np.count_nonzero(weight))
+        assert np.all(sample.y % 3 != 0)
 
 
 def test_missing_weights_are_ones():

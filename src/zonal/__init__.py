@@ -23,7 +23,6 @@ from zonal.kernels import (
     FreeSpectrum,
     equivalent_depth,
 )
-from zonal.learning import Recipe
 from zonal.likelihoods import (
     Bernoulli,
     Heteroscedastic,
@@ -36,6 +35,7 @@ from zonal.likelihoods import (
 from zonal.model import Model, fit
 from zonal.objective import Process
 from zonal.posterior import Posterior, Prediction
+from zonal.recipe import Recipe
 from zonal.report import write_report
 from zonal.sources import ArraySource
 from zonal.sphere import ARD, LatitudeLongitude, Projection, UnitVectors

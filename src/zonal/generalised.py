@@ -18,7 +18,6 @@ from sklearn.exceptions import ConvergenceWarning
 from zonal.checkpoints import Progress, Step, remove_progress
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import infer
-from zonal.learning import Recipe, scaling_of
 from zonal.likelihoods import (
     ClassLikelihood,
     CountLikelihood,
@@ -28,6 +27,7 @@ from zonal.likelihoods import (
 from zonal.objective import Process, fit_scales
 from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
+from zonal.recipe import Recipe, scaling_of
 from zonal.resizing import enlarged
 from zonal.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.site_learning import SiteLearner, refitted

@@ -19,11 +19,12 @@ from zonal.blas import suited_blas
 from zonal.calibration import Calibration
 from zonal.checkpoints import Step, remove_progress
 from zonal.frame import quiet_phases, whiten
-from zonal.learning import Recipe, learn, scaling_of
+from zonal.learning import learn
 from zonal.objective import Process, evaluate, fit_scales
 from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
 from zonal.posterior import FunctionSamples, Posterior, Prediction
+from zonal.recipe import Recipe, scaling_of
 from zonal.resizing import enlarged
 from zonal.scaling import ScaledSource, Scaling
 from zonal.sources import ArraySource, Chunk, Source, source_of

@@ -17,10 +17,11 @@ from zonal.ascent import Ascent, sample_dtype
 from zonal.checkpoints import Progress, Step
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import infer
-from zonal.learning import Learner, Recipe
+from zonal.learning import Learner
 from zonal.likelihoods import Likelihood
 from zonal.objective import Process
 from zonal.parameters import same_values
+from zonal.recipe import Recipe
 from zonal.sites import Inferred, marginals
 from zonal.sources import Chunk, Source, source_of
 from zonal.statistics import collect_all, row_weights

@@ -53,6 +53,11 @@ class Chunk:
             part(self.exposure),
         )
 
+    @property
+    def counts(self) -> np.ndarray:
+        """Which rows weigh anything."""
+        return np.ones(len(self), bool) if self.weight is None else self.weight > 0
+
     def thinned(self, rows: int, seed: int) -> "Chunk":
         """At most so many of the rows, drawn evenly, in their order."""
         if rows >= len(self):
@@ -90,6 +95,7 @@ class Source(abc.ABC):
     def sample(self, count: int, seed: int = 0) -> Chunk:
         """Rows drawn evenly without replacement, in their order; all if there are few.
 
+        Rows of weight zero are as if they were not there.
         Each row draws a random key, the same wherever it is read from, and the rows
         with the smallest keys are taken: one pass, holding little more than the sample.
         """
@@ -137,7 +143,7 @@ def drawn_from(count: int, seed: int, source: Source) -> Drawn:
     limit = np.inf
     for chunk in source.chunks():
         keys = generator.random(len(chunk))
-        small = np.flatnonzero(keys < limit)
+        small = np.flatnonzero((keys < limit) & chunk.counts)
         waiting.append(Drawn(count, keys[small], chunk[small]))
         if kept is None or sum(len(one.keys) for one in waiting) > count // 2:
             kept = _all_drawn([kept, *waiting])
@@ -168,15 +174,15 @@ def merged(rows: Chunk) -> Chunk:
     Whatever is learned from them then depends neither on the order that they came in
     nor on whether a row came twice or with twice the weight.
     """
+    rows = rows[rows.counts]
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-    rows = rows[weight > 0]
     columns = [rows.x, rows.y.reshape(len(rows), -1)]
     columns += [
         one[:, None] for one in (rows.precision, rows.exposure) if one is not None
     ]
     table = np.hstack([one.astype(np.float64, copy=False) for one in columns])
     _, first, place = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    total = np.bincount(place.ravel(), weight[weight > 0])
+    total = np.bincount(place.ravel(), weight)
     return dataclasses.replace(rows[first], weight=total)
 
 
@@ -248,10 +254,11 @@ class ArraySource(Source):
             yield self._all[start : start + size]
 
     def sample(self, count: int, seed: int = 0) -> Chunk:
-        if count >= len(self._all):
+        if count >= len(self._all) and self._all.counts.all():
             return self._all
         keys = np.random.default_rng(row_bits(seed)).random(len(self._all))
-        return self._all[np.sort(np.argpartition(keys, count - 1)[:count])]
+        there = np.flatnonzero(self._all.counts)
+        return Drawn(count, keys[there], self._all[there]).cut().rows
 
 
 def by_output(rows: Chunk) -> list[Chunk]:

@@ -16,11 +16,11 @@ from zonal.basis import Basis
 from zonal.bench.tables import Split
 from zonal.generalised import fit_likelihood
 from zonal.kernels import ContinuousDepth
-from zonal.learning import Recipe
 from zonal.likelihoods import Labels
 from zonal.model import fit
 from zonal.polynomials import harmonic_count
 from zonal.posterior import Prediction
+from zonal.recipe import Recipe
 from zonal.sources import ArraySource
 from zonal.sphere import Projection
 

@@ -22,9 +22,9 @@ from zonal.estimators.tables import (
 )
 from zonal.frames import two_dimensional
 from zonal.generalised import GeneralisedModel
-from zonal.learning import Recipe
 from zonal.model import Model
 from zonal.objective import Process
+from zonal.recipe import Recipe
 from zonal.sources import (
     Chunk,
     Source,

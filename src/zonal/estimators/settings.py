@@ -6,7 +6,6 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from zonal.kernels import NTK, ArcCosine, Kernel
-from zonal.learning import Recipe
 from zonal.likelihoods import (
     Heteroscedastic,
     Likelihood,
@@ -14,6 +13,7 @@ from zonal.likelihoods import (
     Poisson,
     StudentT,
 )
+from zonal.recipe import Recipe
 from zonal.sphere import LatitudeLongitude, Sphere, UnitVectors
 
 __all__ = ["kernel_of", "likelihood_of", "recipe_of", "sphere_of"]
