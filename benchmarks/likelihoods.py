@@ -44,7 +44,6 @@ from zonal import (
 )
 from zonal.bench.tables import columns_of, data_folder, row_hash, susy_split
 from zonal.inference import infer
-from zonal.sites import scaled_up
 from zonal.sources import source_of
 from zonal.statistics import collect
 
@@ -194,11 +193,9 @@ def curve(x: np.ndarray, y: np.ndarray, features: int):
         return state, (np.array(state.bounds) / len(y), np.array(seconds))
 
     few, _ = passes(source_of(source.sample(6000)))
-    whole = len(y) / few.statistics[0].rows
-    start = [scaled_up(one, whole) for one in few.statistics]
     return {
         "from nothing": passes(source)[1],
-        "from a sample": passes(source, start)[1],
+        "from a sample": passes(source, few.statistics)[1],
     }
 
 

@@ -31,7 +31,7 @@ from zonal.recipe import Recipe, scaling_of
 from zonal.resizing import enlarged
 from zonal.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.site_learning import SiteLearner, refitted
-from zonal.sites import Inferred, marginals, proposed_sums, scaled_up
+from zonal.sites import Inferred, marginals, proposed_sums
 from zonal.sources import ArraySource, Chunk, Source
 from zonal.statistics import Statistics, row_weights
 
@@ -118,7 +118,7 @@ def fit_likelihood(
             callback(step)
 
     with quiet_phases():
-        state = _solved(progress, rows, weight, learner, told)
+        state = _solved(progress, rows, learner, told)
     if not state.converged:
         warnings.warn(
             f"inference had not converged after {len(state.bounds)} passes; the best "
@@ -198,13 +198,13 @@ def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
 def _solved(
     progress: Progress,
     rows: Source,
-    weight: float,
     learner: SiteLearner,
     told: Callable[[float], None],
 ) -> Inferred:
     """Passes over all rows; energies and own parameters are refitted between them.
 
-    They start from the sample's sites, scaled up: most of the way is behind them.
+    They start from what the sample says. (Its sums scaled up to all rows would be as
+    certain as these and not as right; the first step, a whole one, leaves them anyway.)
     """
     sample, recipe, likelihood = learner.sample, learner.recipe, learner.likelihood
     if progress.passes is not None:
@@ -219,7 +219,6 @@ def _solved(
     dtype: Any = np.float64 if work <= _AFFORDABLE else np.float32
     if recipe.dtype != "auto":
         dtype = np.dtype(recipe.dtype).type
-    start = tuple(scaled_up(sums, weight / sums.rows) for sums in few.statistics)
     penalty = "common" if recipe.tightened else False
 
     def refit(state: Inferred) -> tuple[tuple[Process, ...], Likelihood]:
@@ -238,7 +237,7 @@ def _solved(
         rows,
         few.likelihood,
         learner.offsets,
-        start,
+        few.statistics,
         tightened=recipe.tightened,
         dtype=dtype,
         tolerance=_TOLERANCE,
