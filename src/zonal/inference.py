@@ -49,10 +49,6 @@ from zonal.statistics import Statistics, row_weights
 __all__ = ["Passes", "infer", "infer_batches"]
 
 _SHORTEST_STEP = 1e-3
-# After one that lowered the bound, steps are no longer than this much of it: where
-# several functions pull the same rows, whole steps overshoot again and again.
-_SHORTER = 0.75
-_SHORTEST_LONGEST = 0.5
 # Rates of convergence are taken for no worse than this.
 _LARGEST_RATE = 0.9
 # Passes that a refit may follow.
@@ -69,7 +65,6 @@ class Passes:
 
     ``processes`` and ``likelihood`` are those of the next pass, which starts from the
     ``best`` state of those before; ``refitted`` says whether they were changed since.
-    No step is longer than ``longest``, which is shorter than any that failed.
     """
 
     processes: tuple[Process, ...]
@@ -78,7 +73,6 @@ class Passes:
     best: Inferred | None = None
     bounds: tuple[float, ...] = ()
     step: float = 1.0
-    longest: float = 2.0
     refits: int = 0
     refitted: bool = False
 
@@ -277,7 +271,7 @@ class _Run:
         if abs(found.bound - before.bound) <= least:
             self._move(best=dataclasses.replace(found, converged=True))
             return False
-        longest = min(self.at.longest, 2.0 if len(found.processes) == 1 else 1.0)
+        longest = 2.0 if len(found.processes) == 1 else 1.0
         residuals = _residual(found), _residual(before)
         self._move(step=_next_step(step, *residuals, longest))
         return True
@@ -298,8 +292,7 @@ class _Run:
         if step <= 1 and fall <= self.tolerance * (1 + abs(best.bound)):
             self._move(best=dataclasses.replace(best, converged=True))
             return False
-        longest = max(_SHORTER * step, _SHORTEST_LONGEST)
-        self._move(step=1.0 if step > 1 else step / 2, longest=longest)
+        self._move(step=1.0 if step > 1 else step / 2)
         return self.at.step >= _SHORTEST_STEP
 
 
