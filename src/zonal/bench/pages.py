@@ -209,7 +209,8 @@ def _grid(score: str, tables: Tables) -> str:
             continue
         best = min(means, key=lambda name: means[name])
         told = {name: _told(_values(found.get(name, []), score)) for name in methods}
-        told[best] = f"**{told[best]}**"
+        if len(means) > 1:
+            told[best] = f"**{told[best]}**"
         rows.append([table, *told.values()])
     ranks = _ranks(score, tables)
     if ranks:
