@@ -238,7 +238,7 @@ def test_pages_are_filled_from_results(tmp_path):
     assert written == [page, tmp_path / "figures" / "time_to_quality.svg"]
     text = page.read_text()
     assert "| kin40k | 2.000 ± 1.000 | **1.500** | – |" in text
-    assert "| pol | **1.000** | – | – |" in text
+    assert "| pol | 1.000 | – | – |" in text
     assert "| mean rank of 1 | 2.0 | 1.0 | 3.0 |" in text
     assert "| RMSE / NLL | kin40k |\n" in text
     assert "| zonal, solved with 4096 features | 0.500 / 0.500 |" in text
