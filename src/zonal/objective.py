@@ -26,7 +26,7 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky, get_lapack_funcs
 from scipy.optimize import minimize
 
 from zonal.basis import Basis, feature_scales, pull_energies, pull_scales
-from zonal.blas import suited_blas
+from zonal.blas import single_threaded_blas, suited_blas
 from zonal.energy_prior import with_energy_prior
 from zonal.frame import Frame, RowSums, whiten
 from zonal.parameters import (
@@ -342,7 +342,7 @@ def value_and_gradient(
     Products that float32 rounds too coarsely for the noise are taken in float64.
     """
     every = [sources] if isinstance(sources, Source) else sources
-    with suited_blas(process.basis.n_features):
+    with single_threaded_blas():
         frame = whiten(process.basis, dtype)
         statistics = collect_all(frame, every)
         results = [evaluate(one, process, tightened) for one in statistics]
