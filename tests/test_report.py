@@ -183,9 +183,12 @@ def test_two_classes_are_told_of(binary, tmp_path):
     assert "up&gt;" in page
 
 
-def test_several_classes_are_told_of(several, tmp_path):
+def test_several_classes_are_told_of(several, tmp_path, monkeypatch):
     X, y = table(80, 1)
     page = written(several, X, thirds(y), tmp_path)
+    assert 'class="broad"' not in page
+    monkeypatch.setattr("zonal.report.sections._NARROW", 2)
+    assert 'class="broad"' in written(several, X, thirds(y), tmp_path)
     check_page(page, SECTIONS | {"classes", "relevance", "effects"})
     assert "a&lt;b (area" in page
     assert "a<b" not in page

@@ -36,6 +36,8 @@ Number = tuple[str, str, str]
 _WORST = 10
 _WORST_COLUMNS = 8
 _LONGEST_NAME = 24
+# With more classes the table of confusions takes the width of the page.
+_NARROW = 5
 _ROUNDING = 1e-9
 
 
@@ -201,10 +203,11 @@ def confusion(scores: ClassScores) -> str:
             for count in line
         )
         rows.append(f'<tr><th scope="row">{escape(cut(name))}</th>{cells}</tr>')
+    broad = ' class="broad"' if len(names) > _NARROW else ""
     return (
-        '<figure><h3>Confusion</h3><div class="wide" tabindex="0" role="region" '
-        'aria-label="Confusion of classes"><table class="confusion"><caption>Truth '
-        "down, prediction across</caption><thead><tr><td></td>"
+        f'<figure{broad}><h3>Confusion</h3><div class="wide" tabindex="0" '
+        'role="region" aria-label="Confusion of classes"><table class="confusion">'
+        "<caption>Truth down, prediction across</caption><thead><tr><td></td>"
         f"{top}</tr></thead><tbody>{''.join(rows)}</tbody></table></div><figcaption>"
         "How many rows of each class are taken for which. The diagonal is right; a "
         "dark cell beside it is a pair that is mixed up.</figcaption></figure>"
