@@ -37,8 +37,10 @@ METHODS: dict[str, Method] = {method.name: method for method in (*OURS, *PEERS)}
 _APART = 1.3
 # What says nothing of a method, and is not stored.
 _NOT_THERE = ("not installed", "no data")
-# A process may take so many times the limit before it is given up.
+# A process may take so many times the limit before it is given up, and so many seconds
+# to start and to read its table.
 _PATIENCE = 3
+_STARTING = 60.0
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -202,7 +204,7 @@ def _alone(
     )
     process.start()
     theirs.close()
-    patience = _PATIENCE * settings.limit
+    patience = _STARTING + _PATIENCE * settings.limit
     try:
         if not ours.poll(patience):
             return {"failed": f"not done after {patience:.0f} s"}
