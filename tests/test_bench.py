@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 import zipfile
 
 import numpy as np
@@ -171,6 +172,18 @@ def test_what_is_not_there_is_not_stored(tmp_path, error, said):
     (record,) = perform(cases, _without(error), None, tmp_path, apart=False, say=str)
     assert record["failed"].startswith(said)
     assert stored(tmp_path) == {}
+
+
+def _endless(*_):
+    time.sleep(600)
+
+
+def test_a_run_without_end_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("zonal.bench.runs._STARTING", 0.5)
+    cases = [Case("uci", "kin40k", "linear")]
+    (record,) = perform(cases, _endless, None, tmp_path, Settings(limit=0.1), say=str)
+    assert record["failed"] == "not done after 1 s"
+    assert stored(tmp_path)["uci"]["kin40k"][0]["failed"] == record["failed"]
 
 
 def test_a_run_in_a_process_of_its_own_is_stored_once(folder, tmp_path):

@@ -257,8 +257,11 @@ class ArraySource(Source):
         if count >= len(self._all) and self._all.counts.all():
             return self._all
         keys = np.random.default_rng(row_bits(seed)).random(len(self._all))
-        there = np.flatnonzero(self._all.counts)
-        return Drawn(count, keys[there], self._all[there]).cut().rows
+        rows = np.flatnonzero(self._all.counts)
+        if count < len(rows):
+            smallest = np.argpartition(keys[rows], count - 1)[:count]
+            rows = np.sort(rows[smallest])
+        return self._all[rows]
 
 
 def by_output(rows: Chunk) -> list[Chunk]:
