@@ -1,10 +1,12 @@
 """Models with any likelihood, in the table's own units."""
 
+import dataclasses
 import warnings
 
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
 
 from zonal import (
     ArraySource,
@@ -244,3 +246,44 @@ def test_bad_exposure_and_choices_are_refused():
     recipe = Recipe(linear_mean=True)
     with pytest.raises(ValueError, match="linear_mean is for targets that are real"):
         fit_likelihood(ArraySource(x, np.arange(3)), Poisson(), recipe)
+
+
+def _passes(model):
+    return [step for step in model.history if step.stage == "infer"]
+
+
+def test_a_limit_of_time_ends_passes_too(two_classes, tmp_path):
+    whole, x, y, _ = two_classes
+    assert len(_passes(whole)) > 3
+    source, checkpoint = ArraySource(x, y), tmp_path / "run.zonal"
+    hurried = dataclasses.replace(SMALL, max_seconds=1e-3)
+    with (
+        pytest.warns(LearningStoppedWarning, match="limit of 0.001 seconds"),
+        pytest.warns(ConvergenceWarning, match="limit of 0.001 seconds after 3 passes"),
+    ):
+        model = fit_likelihood(source, Bernoulli(), hurried, checkpoint=checkpoint)
+    assert len(_passes(model)) == 3
+    assert np.isfinite(model.predict(x).log_density(y)).all()
+    # With time, the same call goes on where that one was, and ends where it would have.
+    assert checkpoint.exists()
+    patient = fit_likelihood(source, Bernoulli(), SMALL, checkpoint=checkpoint)
+    assert patient.bound == whole.bound
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize("passes", [2, 4])
+def test_an_interrupt_of_passes_leaves_the_best_of_them(two_classes, passes):
+    _, x, y, _ = two_classes
+
+    def interrupt(step):
+        if step.stage == "infer" and step.number == passes:
+            raise KeyboardInterrupt
+
+    source = ArraySource(x, y)
+    if passes < 3:
+        with pytest.raises(KeyboardInterrupt):
+            fit_likelihood(source, Bernoulli(), SMALL, interrupt)
+        return
+    with pytest.warns(ConvergenceWarning, match="an interrupt after 3 passes"):
+        model = fit_likelihood(source, Bernoulli(), SMALL, interrupt)
+    assert np.mean((model.predict(x).probabilities()[:, 1] > 0.5) == y) > 0.8

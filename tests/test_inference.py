@@ -20,7 +20,7 @@ from zonal.likelihoods import (
 )
 from zonal.objective import evaluate
 from zonal.posterior import Posterior
-from zonal.sites import marginals
+from zonal.sites import marginals, mixed_apart
 from zonal.statistics import Statistics, collect
 
 
@@ -229,6 +229,45 @@ def test_softmax_starts_closer_than_the_prior():
     assert warm.bounds[0] > cold.bounds[0]
     assert warm.bound == pytest.approx(cold.bound, rel=1e-5)
     assert len(warm.bounds) <= len(cold.bounds)
+
+
+def test_means_and_precisions_go_their_own_parts_of_the_way():
+    x = inputs(200)
+    y = targets(Softmax(3), x)
+    state = found(Softmax(3), x, y, most_passes=2)
+    process = state.processes[0]
+
+    def after(means, precisions):
+        sums = mixed_apart(state, state.processes, means, precisions)
+        return [Posterior(process, one) for one in sums]
+
+    frame = whiten(process.basis, np.float64)
+    features = frame.features(x)
+    proposed = [Posterior(process, one) for one in state.proposed]
+    for number, end in enumerate(proposed):
+        start = state.posteriors[number]
+        now = after(0.25, 0.5)[number]
+        np.testing.assert_allclose(
+            features @ now.weights,
+            features @ (0.75 * start.weights + 0.25 * end.weights),
+            atol=1e-10,
+        )
+        between = (start.statistics.gram + end.statistics.gram) / 2
+        np.testing.assert_allclose(now.statistics.gram, between, rtol=1e-12)
+        np.testing.assert_allclose(
+            after(1.0, 1.0)[number].statistics.moment, end.statistics.moment, atol=1e-10
+        )
+
+
+def test_several_classes_do_not_overshoot():
+    """From what some of the rows say, every pass is a gain."""
+    x = 2 * inputs(2000)
+    y = targets(Softmax(3), x)
+    process = prior(n_features=60)
+    some = found(Softmax(3), x[:200], y[:200], process)
+    state = found(Softmax(3), x, y, process, start=some.statistics)
+    assert state.converged
+    assert np.all(np.diff(state.bounds) > -1e-7 * abs(state.bound))
 
 
 def test_large_counts_far_from_the_prior_are_no_trouble():

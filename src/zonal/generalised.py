@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from zonal.checkpoints import Progress, Step, remove_progress
 from zonal.frame import quiet_phases, whiten
-from zonal.inference import infer
+from zonal.inference import Passes, infer
 from zonal.likelihoods import (
     ClassLikelihood,
     CountLikelihood,
@@ -45,8 +45,9 @@ _AFFORDABLE = 1e10
 _MOST_PASSES = 20
 _MANY_PASSES = 60
 _TOLERANCE = 1e-5
-# Passes that a solution takes about, where features are counted by what they cost.
-_PASSES = 10
+# Passes at least, however little time is left: the third sees sites of all rows that
+# were made by sites of all rows.
+_LEAST_PASSES = 3
 # Rows that own parameters of a likelihood are fitted to.
 _OWN_ROWS = 10_000
 # Inference in turns with learning costs more a row, so the sample is half as large as
@@ -73,8 +74,8 @@ def fit_likelihood(
     recipe
         What differs from the defaults.
     callback
-        Called with a `Step` after every step and every pass; learning stops where it
-        returns true.
+        Called with a `Step` after every step and every pass. Learning stops where it
+        returns true; passes too, after the third.
     checkpoint
         A file to keep the progress in, after every round of learning and every pass.
         The same call finds it there, goes on, and ends with the same model; the file is
@@ -108,29 +109,24 @@ def fit_likelihood(
         rows, recipe, likelihood, offsets, callback, checkpoint, start
     )
     progress = learner.run()
-    history = learner.history
-
-    def told(bound: float) -> None:
-        passes = sum(step.stage == "infer" for step in history) + 1
-        step = Step("infer", passes, count, bound / weight, learner.seconds)
-        history.append(step)
-        if callback is not None:
-            callback(step)
-
     with quiet_phases():
-        state = _solved(progress, rows, learner, told)
+        state, cut = _solved(progress, rows, learner, count, weight)
     if not state.converged:
+        passes = len(state.bounds)
         warnings.warn(
-            f"inference had not converged after {len(state.bounds)} passes; the best "
-            "of them is kept",
+            f"inference was stopped by {cut} after {passes} passes, before it had "
+            "converged; the best of them is kept"
+            if cut
+            else f"inference had not converged after {passes} passes; the best of them "
+            "is kept",
             ConvergenceWarning,
             stacklevel=2,
         )
-    if checkpoint is not None and progress.done:
+    if checkpoint is not None and progress.done and cut is None:
         remove_progress(checkpoint)
     # The sums of sites that would have come next are done with.
     state = dataclasses.replace(state, proposed=())
-    return GeneralisedModel(scaling, state, tuple(history))
+    return GeneralisedModel(scaling, state, tuple(learner.history))
 
 
 def _counted(
@@ -199,23 +195,25 @@ def _solved(
     progress: Progress,
     rows: Source,
     learner: SiteLearner,
-    told: Callable[[float], None],
-) -> Inferred:
+    count: int,
+    weight: float,
+) -> tuple[Inferred, str | None]:
     """Passes over all rows; energies and own parameters are refitted between them.
 
     They start from what the sample says. (Its sums scaled up to all rows would be as
     certain as these and not as right; the first step, a whole one, leaves them anyway.)
+    With the last state comes what cut them short, if anything did.
     """
     sample, recipe, likelihood = learner.sample, learner.recipe, learner.likelihood
     if progress.passes is not None:
         process = progress.passes.processes[0]
     else:
-        many = _PASSES * likelihood.n_latents
-        features = recipe.features_to_solve(rows.n_rows, many)
+        # More features than were learned with gain next to nothing, and every pass and
+        # every prediction would be slower by their square.
+        features = recipe.solve_features or 0
         process = enlarged(progress.process, features, sample, recipe.seed)
     few = learner.on_sample(process)
-    count = rows.n_rows
-    work = (np.inf if count is None else count) * process.basis.n_features**2
+    work = count * process.basis.n_features**2
     dtype: Any = np.float64 if work <= _AFFORDABLE else np.float32
     if recipe.dtype != "auto":
         dtype = np.dtype(recipe.dtype).type
@@ -232,21 +230,45 @@ def _solved(
             processes = tuple(map(fitted, state.statistics, state.processes))
         return processes, _own_refitted(state, sample)
 
-    return infer(
-        few.processes,
-        rows,
-        few.likelihood,
-        learner.offsets,
-        few.statistics,
-        tightened=recipe.tightened,
-        dtype=dtype,
-        tolerance=_TOLERANCE,
-        most_passes=_MOST_PASSES if work > _AFFORDABLE else _MANY_PASSES,
-        refit=refit,
-        callback=lambda _, bound: told(bound),
-        resumed=progress.passes,
-        keep=lambda at: learner.save(dataclasses.replace(progress, passes=at)),
-    )
+    reached, cut = progress.passes, None
+
+    def keep(at: Passes) -> None:
+        nonlocal reached
+        reached = at
+        learner.save(dataclasses.replace(progress, passes=at))
+
+    def told(passes: int, bound: float) -> bool:
+        nonlocal cut
+        # Passes may have begun anew in float64; those before were made all the same.
+        number = sum(step.stage == "infer" for step in learner.history) + 1
+        over = learner.report("infer", number, count, bound / weight)
+        if over and passes >= _LEAST_PASSES:
+            cut = learner.stopped
+        return cut is not None
+
+    try:
+        state = infer(
+            few.processes,
+            rows,
+            few.likelihood,
+            learner.offsets,
+            few.statistics,
+            tightened=recipe.tightened,
+            dtype=dtype,
+            tolerance=_TOLERANCE,
+            most_passes=_MOST_PASSES if work > _AFFORDABLE else _MANY_PASSES,
+            refit=refit,
+            callback=told,
+            resumed=progress.passes,
+            keep=keep,
+        )
+    except KeyboardInterrupt:
+        if reached is None or len(reached.bounds) < _LEAST_PASSES:
+            raise
+        assert reached.best is not None, "passes were made"
+        cut, state = "an interrupt", reached.best
+        state = dataclasses.replace(state, bounds=reached.bounds)
+    return state, cut
 
 
 def _own_refitted(state: Inferred, sample: Chunk) -> Likelihood:

@@ -9,8 +9,9 @@ of each function is that of Gaussian pseudo-data, a *site* a row: precision λ a
 which is a natural-gradient step of length one. Shorter steps mix old and new sites, and
 mixing sites is mixing their sums, so a stream is inferred without keeping a number a
 row. The bound is Σ E minus the divergence from the prior, known after every pass; a
-step that would lower it is shortened. Sites of several functions do not know of each
-other and overshoot, by up to as much again; two passes in a row tell by how much.
+step that would lower it is shortened. Sites overshoot or fall short; two passes in a
+row tell by how much. Those of several classes do not know of each other: their steps
+are shorter from the start, for means more than for precisions (`mixed_apart`).
 
 What the features do not capture of a row, u, adds to its variance v and so costs E. The
 *tightened* bound (Titsias 2025) lets the posterior shrink it by one factor s for all
@@ -41,6 +42,7 @@ from zonal.sites import (
     first_sums,
     full_pass,
     mixed,
+    mixed_apart,
     scaled_up,
 )
 from zonal.sources import Source, source_of
@@ -49,6 +51,13 @@ from zonal.statistics import Statistics, row_weights
 __all__ = ["Passes", "infer", "infer_batches"]
 
 _SHORTEST_STEP = 1e-3
+# Two functions that compete for a row are both moved all the way by their sites, and so
+# twice as far apart as they should be; one of many is moved about right. Steps of their
+# means are in between, and of precisions a little shorter.
+_MEANS = 2 / 3
+_PRECISIONS = 4 / 5
+# From nothing, whole steps are taken as long as they gain this much of the bound.
+_GROWTH = 0.003
 # Rates of convergence are taken for no worse than this.
 _LARGEST_RATE = 0.9
 # Passes that a refit may follow.
@@ -119,7 +128,8 @@ def infer(
         likelihood to go on with, in the same features. What they spoil is taken back.
         (The first few passes only: energies soon stay where they are.)
     callback
-        Called with the number of each pass and the bound before it.
+        Called with the number of each pass and the bound before it; where it returns
+        true, that pass is the last.
     resumed, keep
         Where the same inference was when it was cut off, and what is called after each
         pass with what it takes to go on: the end is the same to the last bit.
@@ -148,7 +158,9 @@ def infer(
         keep,
     )
     basis = processes[0].basis
-    first = Passes(tuple(processes), likelihood, dtype)
+    grows = start is None and likelihood.exchangeable
+    step = 1 / _MEANS if grows else 1.0
+    first = Passes(tuple(processes), likelihood, dtype, step=step)
     with suited_blas(basis.n_features):
         try:
             return run.ended(basis, resumed or first, start)
@@ -189,10 +201,10 @@ class _Run:
             found = self._passed(frame, start)
             bounds = (*self.at.bounds, found.bound)
             self._move(bounds=bounds)
-            if self.callback is not None:
-                self.callback(len(bounds), found.bound)
+            last = self.callback is not None and self.callback(len(bounds), found.bound)
             better = self._is_best(found)
-            if not (self._went_on(found) if better else self._went_back(found)):
+            goes_on = self._went_on(found) if better else self._went_back(found)
+            if last or not goes_on:
                 break
             self._prepare(better)
             if self.keep is not None:
@@ -207,8 +219,7 @@ class _Run:
         """The next pass, from the best state so far or from the start."""
         at, best = self.at, self.at.best
         if best is not None:
-            now = mixed(best.statistics, best.proposed, at.step)
-            sums = best.proposed
+            now, sums = self._next_sums(best), best.proposed
         else:
             assert start is not None, "there is a start or a state"
             now = sums = tuple(start)
@@ -226,6 +237,14 @@ class _Run:
         if found.lift > 0 and at.dtype == np.float32:
             raise _CoarseSumsError
         return found
+
+    def _next_sums(self, best: Inferred) -> tuple[Statistics, ...]:
+        step = self.at.step
+        if not best.likelihood.exchangeable:
+            return mixed(best.statistics, best.proposed, step)
+        return mixed_apart(
+            best, self.at.processes, _MEANS * step, min(_PRECISIONS * step, 1.0)
+        )
 
     def _prepare(self, better: bool) -> None:
         """Set what the next pass is made with, refitted if the last one was better."""
@@ -271,6 +290,10 @@ class _Run:
         if abs(found.bound - before.bound) <= least:
             self._move(best=dataclasses.replace(found, converged=True))
             return False
+        if found.likelihood.exchangeable:
+            grows = found.bound - before.bound > _GROWTH * abs(found.bound)
+            self._move(step=step if step > 1 and grows else min(1.0, 2 * step))
+            return True
         longest = 2.0 if len(found.processes) == 1 else 1.0
         residuals = _residual(found), _residual(before)
         self._move(step=_next_step(step, *residuals, longest))

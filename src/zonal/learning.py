@@ -234,14 +234,18 @@ class Learner:
         """What a run was given beside the rows and the recipe's numbers."""
         return [self.recipe.kernel, self.recipe.sphere, self.start]
 
-    def _report(self, stage: str, number: int, rows: int, bound: float) -> None:
+    def report(self, stage: str, number: int, rows: int, bound: float) -> bool:
+        """Tell of a step, and find out whether it is to be the last."""
         step = Step(stage, number, rows, float(bound), self.seconds)
         self.history.append(step)
+        reason = None
         if self.callback is not None and self.callback(step) is True:
-            self.stopped = "a callback"
+            reason = "a callback"
         limit = self.recipe.max_seconds
         if limit is not None and step.seconds > limit:
-            self.stopped = f"the limit of {limit:g} seconds"
+            reason = f"the limit of {limit:g} seconds"
+        self.stopped = reason or self.stopped
+        return reason is not None
 
     @property
     def seconds(self) -> float:
@@ -515,7 +519,7 @@ class Learner:
         def after_step() -> bool:
             nonlocal number
             number += 1
-            self._report(stage, number, rows, ascent.bound)
+            self.report(stage, number, rows, ascent.bound)
             return self.stopped is not None
 
         try:

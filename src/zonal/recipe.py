@@ -35,7 +35,8 @@ class Recipe:
         Features to solve with, if more: the kernel is learned with a small basis and
         the data are solved with a large one. By default up to four times as many, as
         long as a pass over the rows with them takes seconds: 2048 for a hundred
-        thousand rows, 1000 for half a million.
+        thousand rows, 1000 for half a million. (Likelihoods other than normal noise
+        take many passes, and no more features unless they are asked for.)
     layout
         ``"banded"``, ``"sparse"`` or ``"harmonics"``.
     n_levels
@@ -68,8 +69,8 @@ class Recipe:
         more. (Rows that the sample has no room for serve the same end for nothing.)
         The solution is made from all rows.
     max_seconds
-        Stop learning after this long, and solve with what has been reached, and with
-        no more features than there is time for.
+        Stop learning after this long, and solve with what has been reached, with no
+        more features than there is time for and no more passes than it takes.
     dtype
         Precision of features and their products: ``"float32"``, ``"float64"``, or
         ``"auto"`` for float64 where that costs a few seconds at most.
@@ -119,8 +120,8 @@ class Recipe:
                 f"got {self.validation_fraction}"
             )
 
-    def features_to_solve(self, rows: int | None, passes: int = 1) -> int:
-        """Features of the solution.
+    def features_to_solve(self, rows: int | None) -> int:
+        """Features of the solution in one pass.
 
         Layouts other than banded keep what they have, unless more is asked for.
         """
@@ -131,8 +132,8 @@ class Recipe:
         work = _SOLVE_WORK
         if self.max_seconds is not None:
             work = min(work, _WORK_A_SECOND * self.max_seconds)
-        many = np.inf if rows is None else rows * passes
-        affordable = int(np.sqrt(work / max(many, 1)))
+        many = np.inf if rows is None else max(rows, 1)
+        affordable = int(np.sqrt(work / many))
         return min(max(self.n_features, affordable), _MORE_TO_SOLVE * self.n_features)
 
     @property

@@ -39,6 +39,7 @@ __all__ = [
     "full_pass",
     "marginals",
     "mixed",
+    "mixed_apart",
     "proposed_sums",
     "scaled_up",
 ]
@@ -159,6 +160,31 @@ def mixed(
         )
         for before, after in zip(old, new, strict=True)
     )
+
+
+def mixed_apart(
+    state: Inferred, processes: Sequence[Process], means: float, precisions: float
+) -> tuple[Statistics, ...]:
+    """Sums between the present and the proposed sites of a state.
+
+    The posterior's means go a part ``means`` of the way, the sites' precisions a part
+    ``precisions``. With weights w of scaled features, w = s (h - G s w): what is in
+    brackets is mixed, and h made to suit it.
+    """
+    sums = []
+    proposed = _posteriors(processes, state.proposed)
+    for old, new in zip(state.posteriors, proposed, strict=True):
+        (between,) = mixed([old.statistics], [new.statistics], precisions)
+        dual = (1 - means) * _dual(old) + means * _dual(new)
+        scales = feature_scales(new.process.basis)
+        moment = dual + between.gram @ (scales**2 * dual)
+        sums.append(dataclasses.replace(between, moment=moment))
+    return tuple(sums)
+
+
+def _dual(posterior: Posterior) -> np.ndarray:
+    sums, scales = posterior.statistics, feature_scales(posterior.process.basis)
+    return sums.moment - sums.gram @ (scales * posterior.weights)
 
 
 def best_factor(process: Process, sums: Statistics) -> float:

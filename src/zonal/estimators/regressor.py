@@ -39,7 +39,8 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     solve_features : int, optional
         Features to solve with: the kernel is learned with few and solved with many. By
         default up to four times as many, as long as a pass with them takes seconds:
-        2048 for up to a hundred thousand rows, as many as learned with for millions.
+        2048 for up to a hundred thousand rows, as many as learned with for millions,
+        and for likelihoods other than normal noise.
     kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
         The network whose infinitely wide limit is the prior.
     layout : {"banded", "sparse", "harmonics"}
