@@ -44,6 +44,7 @@ from zonal.parameters import named, with_values
 from zonal.posterior import Posterior
 from zonal.recipe import Recipe
 from zonal.resizing import enlarged, reduced
+from zonal.screening import paired_scales
 from zonal.sources import Chunk, Source, by_output, row_bits, source_of
 from zonal.sphere import ARD, Sphere
 from zonal.statistics import collect
@@ -65,6 +66,8 @@ _WIDE_WORK = 5e10
 _TOLERANCE = 5e-4
 _HELD_OUT_ROWS = 4_000
 _START_SCALES = (0.05, 0.1, 0.2, 0.5)
+# And where columns tell something in pairs only, with these for the foremost of them.
+_PAIRED_SCALES = (0.2, 0.5)
 _START_LEVELS = (20, 60)
 _START_ROWS = 3_000
 _START_FEATURES = 256
@@ -252,13 +255,22 @@ class Learner:
         """How long the run has taken, before it was resumed and since."""
         return self.spent + time.monotonic() - self.begin
 
-    @property
+    @functools.cached_property
     def _spheres(self) -> list[Sphere]:
         """The spheres to try: one that was given, or inputs at several scales."""
-        if self.recipe.sphere is not None:
-            return [self.recipe.sphere]
-        width, order = self.sample.x.shape[1], self.recipe.radial_order
-        return [ARD(np.full(width, scale), order) for scale in _START_SCALES]
+        recipe, rows = self.recipe, self.sample
+        if recipe.sphere is not None:
+            return [recipe.sphere]
+        scales = [np.full(rows.x.shape[1], scale) for scale in _START_SCALES]
+        paired = paired_scales(rows, self._signals, recipe.seed)
+        if paired is not None:
+            scales += [scale * paired for scale in _PAIRED_SCALES]
+        return [ARD(one, recipe.radial_order) for one in scales]
+
+    @property
+    def _signals(self) -> np.ndarray:
+        """What columns can tell something of: targets, as numbers."""
+        return np.column_stack([rows.y for rows in by_output(self.sample)])
 
     @property
     def _kernels(self) -> list[Kernel]:

@@ -18,7 +18,7 @@ from zonal.checkpoints import Progress, Step
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import infer
 from zonal.learning import Learner
-from zonal.likelihoods import Likelihood
+from zonal.likelihoods import ClassLikelihood, Likelihood
 from zonal.objective import Process
 from zonal.parameters import same_values
 from zonal.recipe import Recipe
@@ -65,6 +65,13 @@ class SiteLearner(Learner):
     def _given(self) -> list[Any]:
         # Offsets tell of the targets of all rows, not only of those drawn.
         return [*super()._given, self._first_likelihood, tuple(self.offsets.tolist())]
+
+    @property
+    def _signals(self) -> np.ndarray:
+        y = np.asarray(self.sample.y, np.float64)
+        if isinstance(self.likelihood, ClassLikelihood):
+            return (y[:, None] == np.unique(y)).astype(np.float64)
+        return y[:, None]
 
     @property
     def _wide(self) -> int:
