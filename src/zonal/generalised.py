@@ -201,10 +201,10 @@ def _solved(
     """Passes over all rows; energies and own parameters are refitted between them.
 
     They start from what the sample says. (Its sums scaled up to all rows would be as
-    certain as these and not as right; the first step, a whole one, leaves them anyway.)
-    With the last state comes what cut them short, if anything did.
+    certain as these and not as right.) With the last state comes what cut them short,
+    if anything did.
     """
-    sample, recipe, likelihood = learner.sample, learner.recipe, learner.likelihood
+    sample, recipe = learner.sample, learner.recipe
     if progress.passes is not None:
         process = progress.passes.processes[0]
     else:
@@ -217,19 +217,6 @@ def _solved(
     dtype: Any = np.float64 if work <= _AFFORDABLE else np.float32
     if recipe.dtype != "auto":
         dtype = np.dtype(recipe.dtype).type
-    penalty = "common" if recipe.tightened else False
-
-    def refit(state: Inferred) -> tuple[tuple[Process, ...], Likelihood]:
-        fitted = functools.partial(
-            fit_scales, names=("basis.free_energies",), tightened=penalty
-        )
-        if likelihood.exchangeable:
-            shared = fitted(state.statistics, state.processes[0])
-            processes = (shared,) * len(state.processes)
-        else:
-            processes = tuple(map(fitted, state.statistics, state.processes))
-        return processes, _own_refitted(state, sample)
-
     reached, cut = progress.passes, None
 
     def keep(at: Passes) -> None:
@@ -257,7 +244,7 @@ def _solved(
             dtype=dtype,
             tolerance=_TOLERANCE,
             most_passes=_MOST_PASSES if work > _AFFORDABLE else _MANY_PASSES,
-            refit=refit,
+            refit=functools.partial(_refitted, sample, recipe.tightened),
             callback=told,
             resumed=progress.passes,
             keep=keep,
@@ -271,12 +258,24 @@ def _solved(
     return state, cut
 
 
-def _own_refitted(state: Inferred, sample: Chunk) -> Likelihood:
-    """The likelihood with its own parameters fitted to some of the sample."""
+def _refitted(
+    sample: Chunk, tightened: bool, state: Inferred
+) -> tuple[tuple[Process, ...], Likelihood]:
+    """Energies fitted to the sums, and the likelihood's own parameters to a sample."""
+    fitted = functools.partial(
+        fit_scales,
+        names=("basis.free_energies",),
+        tightened="common" if tightened else False,
+    )
+    if state.likelihood.exchangeable:
+        shared = fitted(state.statistics, state.processes[0])
+        processes = (shared,) * len(state.processes)
+    else:
+        processes = tuple(map(fitted, state.statistics, state.processes))
     few = sample.thinned(_OWN_ROWS, 0)
     frame = whiten(state.processes[0].basis)
     at = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
-    return refitted(state.likelihood, few, *at(few))
+    return processes, refitted(state.likelihood, few, *at(few))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
