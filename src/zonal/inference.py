@@ -11,7 +11,7 @@ mixing sites is mixing their sums, so a stream is inferred without keeping a num
 row. The bound is Σ E minus the divergence from the prior, known after every pass; a
 step that would lower it is shortened. Sites overshoot or fall short; two passes in a
 row tell by how much. Those of several classes do not know of each other: their steps
-are shorter from the start, for means more than for precisions (`mixed_apart`).
+are shorter from the start, and other ones for means than for precisions.
 
 What the features do not capture of a row, u, adds to its variance v and so costs E. The
 *tightened* bound (Titsias 2025) lets the posterior shrink it by one factor s for all
@@ -39,6 +39,7 @@ from zonal.sites import (
     Inferred,
     added,
     best_factor,
+    duals,
     first_sums,
     full_pass,
     mixed,
@@ -53,11 +54,14 @@ __all__ = ["Passes", "infer", "infer_batches"]
 _SHORTEST_STEP = 1e-3
 # Two functions that compete for a row are both moved all the way by their sites, and so
 # twice as far apart as they should be; one of many is moved about right. Steps of their
-# means are in between, and of precisions a little shorter.
+# means are in between, and of precisions a little shorter. Where a pass gains less than
+# this much of the bound, means go on by some of what they moved before (Polyak 1964).
+# From nothing, whole steps are taken until then.
 _MEANS = 2 / 3
-_PRECISIONS = 4 / 5
-# From nothing, whole steps are taken as long as they gain this much of the bound.
-_GROWTH = 0.003
+_PRECISIONS = 0.8
+_NEAR = 0.01
+_NEAR_MEANS = 0.8
+_MOMENTUM = 0.2
 # Rates of convergence are taken for no worse than this.
 _LARGEST_RATE = 0.9
 # Passes that a refit may follow.
@@ -74,6 +78,7 @@ class Passes:
 
     ``processes`` and ``likelihood`` are those of the next pass, which starts from the
     ``best`` state of those before; ``refitted`` says whether they were changed since.
+    Means of several classes that are near their end have `duals` ``before`` those.
     """
 
     processes: tuple[Process, ...]
@@ -84,6 +89,7 @@ class Passes:
     step: float = 1.0
     refits: int = 0
     refitted: bool = False
+    before: Float[np.ndarray, "latents features"] | None = None
 
 
 def infer(
@@ -239,12 +245,14 @@ class _Run:
         return found
 
     def _next_sums(self, best: Inferred) -> tuple[Statistics, ...]:
-        step = self.at.step
+        processes, step, before = self.at.processes, self.at.step, self.at.before
         if not best.likelihood.exchangeable:
             return mixed(best.statistics, best.proposed, step)
-        return mixed_apart(
-            best, self.at.processes, _MEANS * step, min(_PRECISIONS * step, 1.0)
-        )
+        if before is None or step < 1:
+            precisions = min(_PRECISIONS * step, 1.0)
+            return mixed_apart(best, processes, _MEANS * step, precisions)
+        further = _MOMENTUM * (duals(best.posteriors) - before)
+        return mixed_apart(best, processes, _NEAR_MEANS, _PRECISIONS, further)
 
     def _prepare(self, better: bool) -> None:
         """Set what the next pass is made with, refitted if the last one was better."""
@@ -291,8 +299,9 @@ class _Run:
             self._move(best=dataclasses.replace(found, converged=True))
             return False
         if found.likelihood.exchangeable:
-            grows = found.bound - before.bound > _GROWTH * abs(found.bound)
-            self._move(step=step if step > 1 and grows else min(1.0, 2 * step))
+            near = found.bound - before.bound < _NEAR * abs(found.bound)
+            step = min(1.0, 2 * step) if near or step <= 1 else step
+            self._move(step=step, before=duals(before.posteriors) if near else None)
             return True
         longest = 2.0 if len(found.processes) == 1 else 1.0
         residuals = _residual(found), _residual(before)
@@ -315,7 +324,7 @@ class _Run:
         if step <= 1 and fall <= self.tolerance * (1 + abs(best.bound)):
             self._move(best=dataclasses.replace(best, converged=True))
             return False
-        self._move(step=1.0 if step > 1 else step / 2)
+        self._move(step=1.0 if step > 1 else step / 2, before=None)
         return self.at.step >= _SHORTEST_STEP
 
 

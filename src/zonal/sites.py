@@ -35,6 +35,7 @@ __all__ = [
     "Sites",
     "added",
     "best_factor",
+    "duals",
     "first_sums",
     "full_pass",
     "marginals",
@@ -163,28 +164,37 @@ def mixed(
 
 
 def mixed_apart(
-    state: Inferred, processes: Sequence[Process], means: float, precisions: float
+    state: Inferred,
+    processes: Sequence[Process],
+    means: float,
+    precisions: float,
+    further: np.ndarray | float = 0.0,
 ) -> tuple[Statistics, ...]:
     """Sums between the present and the proposed sites of a state.
 
-    The posterior's means go a part ``means`` of the way, the sites' precisions a part
-    ``precisions``. With weights w of scaled features, w = s (h - G s w): what is in
-    brackets is mixed, and h made to suit it.
+    The posterior's means go a part ``means`` of the way, and ``further`` by a change of
+    their `duals`; the sites' precisions go a part ``precisions``.
     """
-    sums = []
     proposed = _posteriors(processes, state.proposed)
-    for old, new in zip(state.posteriors, proposed, strict=True):
-        (between,) = mixed([old.statistics], [new.statistics], precisions)
-        dual = (1 - means) * _dual(old) + means * _dual(new)
+    moved = (1 - means) * duals(state.posteriors) + means * duals(proposed) + further
+    sums = []
+    for old, new, dual in zip(state.statistics, proposed, moved, strict=True):
+        (between,) = mixed([old], [new.statistics], precisions)
         scales = feature_scales(new.process.basis)
         moment = dual + between.gram @ (scales**2 * dual)
         sums.append(dataclasses.replace(between, moment=moment))
     return tuple(sums)
 
 
-def _dual(posterior: Posterior) -> np.ndarray:
-    sums, scales = posterior.statistics, feature_scales(posterior.process.basis)
-    return sums.moment - sums.gram @ (scales * posterior.weights)
+def duals(posteriors: Sequence[Posterior]) -> Float[np.ndarray, "latents features"]:
+    """What means of weights are in terms of sums: w = s (h - G s w), without the s."""
+    return np.stack(
+        [
+            one.statistics.moment
+            - one.statistics.gram @ (feature_scales(one.process.basis) * one.weights)
+            for one in posteriors
+        ]
+    )
 
 
 def best_factor(process: Process, sums: Statistics) -> float:
