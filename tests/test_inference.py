@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
+from zonal.basis import feature_scales
 from zonal.inference import infer, infer_batches
 from zonal.likelihoods import (
     Bernoulli,
@@ -236,27 +237,29 @@ def test_means_and_precisions_go_their_own_parts_of_the_way():
     y = targets(Softmax(3), x)
     state = found(Softmax(3), x, y, most_passes=2)
     process = state.processes[0]
-
-    def after(means, precisions):
-        sums = mixed_apart(state, state.processes, means, precisions)
-        return [Posterior(process, one) for one in sums]
-
-    frame = whiten(process.basis, np.float64)
-    features = frame.features(x)
-    proposed = [Posterior(process, one) for one in state.proposed]
-    for number, end in enumerate(proposed):
-        start = state.posteriors[number]
-        now = after(0.25, 0.5)[number]
-        np.testing.assert_allclose(
-            features @ now.weights,
-            features @ (0.75 * start.weights + 0.25 * end.weights),
-            atol=1e-10,
-        )
-        between = (start.statistics.gram + end.statistics.gram) / 2
-        np.testing.assert_allclose(now.statistics.gram, between, rtol=1e-12)
-        np.testing.assert_allclose(
-            after(1.0, 1.0)[number].statistics.moment, end.statistics.moment, atol=1e-10
-        )
+    scales = feature_scales(process.basis)
+    half = mixed_apart(state, state.processes, 0.25, 0.5)
+    whole = mixed_apart(state, state.processes, 1.0, 1.0)
+    for number, (old, new) in enumerate(
+        zip(state.statistics, state.proposed, strict=True)
+    ):
+        start = state.posteriors[number].weights
+        between = (old.gram + new.gram) / 2
+        np.testing.assert_allclose(half[number].gram, between, rtol=1e-12)
+        # A Newton step from where the mean is, with the precisions in between.
+        slope = scales * (new.moment - new.gram @ (scales * start)) - start
+        precision = np.eye(len(start)) + scales[:, None] * between * scales
+        expected = start + 0.25 * np.linalg.solve(precision, slope)
+        now = Posterior(process, half[number]).weights
+        np.testing.assert_allclose(now, expected, atol=1e-10)
+        np.testing.assert_allclose(whole[number].gram, new.gram, rtol=1e-12)
+        np.testing.assert_allclose(whole[number].moment, new.moment, atol=1e-10)
+    # Means that are moved further are moved by just that.
+    change = np.random.default_rng(0).normal(size=(3, len(scales)))
+    further = mixed_apart(state, state.processes, 0.25, 0.5, change)
+    for one, other, moved in zip(half, further, change, strict=True):
+        apart = Posterior(process, other).weights - Posterior(process, one).weights
+        np.testing.assert_allclose(apart, scales * moved, atol=1e-10)
 
 
 def test_several_classes_do_not_overshoot():

@@ -172,16 +172,19 @@ def mixed_apart(
 ) -> tuple[Statistics, ...]:
     """Sums between the present and the proposed sites of a state.
 
-    The posterior's means go a part ``means`` of the way, and ``further`` by a change of
-    their `duals`; the sites' precisions go a part ``precisions``.
+    The sites' precisions go a part ``precisions`` of the way. The posterior's means go
+    a part ``means`` of the way that a Newton step with these precisions would, and
+    ``further`` by a change of their `duals`.
     """
-    proposed = _posteriors(processes, state.proposed)
-    moved = (1 - means) * duals(state.posteriors) + means * duals(proposed) + further
     sums = []
-    for old, new, dual in zip(state.statistics, proposed, moved, strict=True):
-        (between,) = mixed([old], [new.statistics], precisions)
-        scales = feature_scales(new.process.basis)
-        moment = dual + between.gram @ (scales**2 * dual)
+    now = duals(state.posteriors)
+    for dual, ahead, old, new, process in zip(
+        now, now + further, state.statistics, state.proposed, processes, strict=True
+    ):
+        (between,) = mixed([old], [new], precisions)
+        squares = feature_scales(process.basis) ** 2
+        slope = new.moment - dual - new.gram @ (squares * dual)
+        moment = ahead + between.gram @ (squares * ahead) + means * slope
         sums.append(dataclasses.replace(between, moment=moment))
     return tuple(sums)
 
