@@ -271,19 +271,22 @@ def test_a_limit_of_time_ends_passes_too(two_classes, tmp_path):
     assert not checkpoint.exists()
 
 
-@pytest.mark.parametrize("passes", [2, 4])
-def test_an_interrupt_of_passes_leaves_the_best_of_them(two_classes, passes):
-    _, x, y, _ = two_classes
-
+def _interrupting(passes):
     def interrupt(step):
         if step.stage == "infer" and step.number == passes:
             raise KeyboardInterrupt
 
-    source = ArraySource(x, y)
-    if passes < 3:
-        with pytest.raises(KeyboardInterrupt):
-            fit_likelihood(source, Bernoulli(), SMALL, interrupt)
-        return
+    return interrupt
+
+
+def test_an_interrupt_of_the_first_passes_is_one(two_classes):
+    _, x, y, _ = two_classes
+    with pytest.raises(KeyboardInterrupt):
+        fit_likelihood(ArraySource(x, y), Bernoulli(), SMALL, _interrupting(2))
+
+
+def test_an_interrupt_of_passes_leaves_the_best_of_them(two_classes):
+    _, x, y, _ = two_classes
     with pytest.warns(ConvergenceWarning, match="an interrupt after 3 passes"):
-        model = fit_likelihood(source, Bernoulli(), SMALL, interrupt)
+        model = fit_likelihood(ArraySource(x, y), Bernoulli(), SMALL, _interrupting(4))
     assert np.mean((model.predict(x).probabilities()[:, 1] > 0.5) == y) > 0.8
