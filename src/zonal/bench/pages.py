@@ -32,6 +32,8 @@ Tables = Mapping[str, list[Record]]
 def write_pages(results: Path, pages: Iterable[Path], figures: Path) -> list[Path]:
     """Fill the places of pages with tables, and draw the figures; what was written."""
     found = stored(results)
+    if "speed" in found:
+        found["speed"] = _with_everyone(found["speed"], found.get("uci", {}))
     written = []
     for page in pages:
         text = page.read_text()
@@ -357,6 +359,14 @@ def _depth_table(tables: Tables) -> str:
     return _table(["layers drawn with", "learned", "median", "quartiles"], rows)
 
 
+def _with_everyone(timed: Tables, whole: Tables) -> Tables:
+    """Fits of limited time, and beside them the whole ones of the same split."""
+    return {
+        table: records + [one for one in whole.get(table, []) if one["split"] == 0]
+        for table, records in timed.items()
+    }
+
+
 def curve_of_zonal(records: list[Record], score: str) -> list[tuple[float, float]]:
     """Seconds and a score of fits with ever more time, each from start to end."""
     names = [*(f"zonal-{seconds}s" for seconds in BUDGETS), "zonal"]
@@ -384,7 +394,7 @@ def _speed_table(tables: Tables) -> str:
                     f"{goal:.3f}",
                     f"{theirs['seconds']:.0f}",
                     f"{first:.1f}" if reached else "never",
-                    f"{ratio:.0f}" if reached else "–",
+                    f"{ratio:.{1 if ratio < 10 else 0}f}" if reached else "–",
                 ]
             )
     head = ["", "peer", "its NLL in the end", "its seconds", "zonal's", "times sooner"]
@@ -404,9 +414,11 @@ def _draw_speed(tables: Tables, path: Path) -> None:
         for axis, (table, records) in zip(axes, _ordered(tables), strict=True):
             curves = {"zonal": curve_of_zonal(records, "nll")}
             for name, some in _by_method(records).items():
-                if not name.startswith("zonal") and some[0].get("curve"):
+                if not name.startswith("zonal") and "scores" in some[0]:
+                    end = {"seconds": some[0]["seconds"], **some[0]["scores"]}
                     curves[METHODS[name].title] = [
-                        (one["seconds"], one["nll"]) for one in some[0]["curve"]
+                        (one["seconds"], one["nll"])
+                        for one in some[0]["curve"] or [end]
                     ]
             for name, curve in curves.items():
                 seconds, nll = np.array(curve).T
@@ -414,7 +426,7 @@ def _draw_speed(tables: Tables, path: Path) -> None:
                 axis.plot(
                     seconds,
                     nll,
-                    "o-" if ours else "-",
+                    "o-" if ours or len(curve) == 1 else "-",
                     label=name,
                     linewidth=2.2 if ours else 1.4,
                     zorder=3 if ours else 2,
