@@ -31,7 +31,7 @@ Tables = Mapping[str, list[Record]]
 
 def write_pages(results: Path, pages: Iterable[Path], figures: Path) -> list[Path]:
     """Fill the places of pages with tables, and draw the figures; what was written."""
-    found = stored(results)
+    found: dict[str, Tables] = dict(stored(results))
     if "speed" in found:
         found["speed"] = _with_everyone(found["speed"], found.get("uci", {}))
     written = []
