@@ -217,6 +217,16 @@ def test_experiments_name_methods_that_exist():
         assert experiment.protocol
 
 
+def test_the_configuration_of_the_paper_has_its_features():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(120, 8))
+    split = Split("made", x, x[:, 0], x, x[:, 0])
+    (answer,) = METHODS["paper-7"].train(split, Settings(steps=0))
+    # 1 + 9 + 44 harmonics, and a hundred phases in each of four levels more.
+    assert answer.told["features"] == 454
+    assert answer.told["levels"] == 6
+
+
 def test_pages_are_filled_from_results(tmp_path):
     common = {"versions": {"zonal": "0.1"}, "machine": {"cores": 2, "memory_gb": 24}}
     common |= {"date": "2026-11-16", "rows": 90, "rows_a_second": 5.0, "peak_mb": 7.0}

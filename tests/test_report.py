@@ -216,6 +216,29 @@ def test_counts_are_told_of(counting, tmp_path):
         write_report(counting, X, counts - 100, tmp_path / "x.html")
 
 
+def test_counts_are_judged_at_their_exposure(counting, regressor, tmp_path):
+    X, y = table(60, 5)
+    generator = np.random.default_rng(6)
+    hours = generator.uniform(20, 50, size=60)
+    counts = generator.poisson(hours * np.exp(1 + 0.1 * y))
+    rows = held_out(counting, X, counts, None, hours)
+    residuals = residuals_of(counting, rows)
+    expected = counting.predict(X, exposure=hours)
+    np.testing.assert_allclose(residuals.mean, expected)
+    path = tmp_path / "counts.html"
+    write_report(counting, X, counts, path, exposure=hours)
+    check_page(path.read_text(encoding="utf-8"), SECTIONS | {"residuals", "effects"})
+    error = np.sqrt(np.mean((counts - expected) ** 2))
+    scores = regression_scores(counting.predict_dist(X, exposure=hours), rows)
+    assert scores.rmse == pytest.approx(error)
+    # One number is every row's.
+    assert np.array_equal(held_out(counting, X, counts, None, 2).exposure, [2.0] * 60)
+    with pytest.raises(ValueError, match=r"exposure has shape \(3,\)"):
+        held_out(counting, X, counts, None, hours[:3])
+    with pytest.raises(ValueError, match="for models of counts"):
+        held_out(regressor, X, y, None, hours)
+
+
 @pytest.mark.parametrize("name", ["regressor", "binary", "several", "sphere"])
 def test_one_row_is_enough(name, request, tmp_path):
     model = request.getfixturevalue(name)

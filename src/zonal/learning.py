@@ -242,7 +242,7 @@ class Learner:
         step = Step(stage, number, rows, float(bound), self.seconds)
         self.history.append(step)
         reason = None
-        if self.callback is not None and self.callback(step) is True:
+        if self.callback is not None and self.callback(step):
             reason = "a callback"
         limit = self.recipe.max_seconds
         if limit is not None and step.seconds > limit:

@@ -72,7 +72,7 @@ def _lightgbm(split: Split, settings: Settings) -> Answers:
 
     aside = _aside(split, settings.seed)
     kind = lightgbm.LGBMClassifier if split.classes else lightgbm.LGBMRegressor
-    large = len(split.y) > 300_000
+    large = len(split.y) > 1_000_000
     tries = [(0.1, 255)] if large else [(0.05, 15), (0.05, 63), (0.03, 127)]
     best, least = None, np.inf
     for rate, leaves in tries:

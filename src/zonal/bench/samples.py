@@ -29,11 +29,11 @@ _CHOSEN = {
     "uci": ("kin40k", ("zonal", "fourier", "linear")),
     "susy": ("susy", ("paper-7", "linear")),
     "song": ("song", ("levels-projected", "linear")),
-    "buzz": ("buzz", ("zonal", "linear")),
+    "buzz": ("buzz", ("linear",)),
     "houseelectric": ("houseelectric", ("zonal", "linear")),
     "airline": ("late", ("zonal", "linear")),
     "covtype": ("covtype", ("zonal", "linear")),
-    "speed": ("kin40k", ("zonal-1s", "zonal")),
+    "speed": ("kin40k", ("zonal-1s",)),
     "layouts": ("kin40k", ("zonal-512", "zonal-sparse")),
     "depth": ("1-layer", ("zonal",)),
 }

@@ -42,7 +42,8 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         2048 for up to a hundred thousand rows, as many as learned with for millions,
         and for likelihoods other than normal noise.
     kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
-        The network whose infinitely wide limit is the prior.
+        The network whose infinitely wide limit is the prior. All but
+        ``"continuous-depth"`` have as many layers as ``depth`` says, or one.
     layout : {"banded", "sparse", "harmonics"}
         How features are spent on frequencies (see `zonal.bands`).
     likelihood : str or a zonal likelihood, default="auto"
@@ -51,7 +52,8 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         from row to row; ``"poisson"``, as counts; ``"negative-binomial"``, as counts
         that scatter more.
     depth : int, optional
-        Number of hidden layers, if it is not to be learned.
+        Number of hidden layers, if it is not to be learned; the kernel is then
+        ``"ntk"`` unless it is ``"arc-cosine"``.
     geometry : {"sphere"} or a pair of columns, optional
         ``"sphere"``: rows are latitude and longitude in degrees, or unit vectors. A
         pair names the columns of latitude and longitude beside ordinary ones.
@@ -61,7 +63,7 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         Whether missing values are refused, or filled and told of by a column.
     max_time : float, optional
         Seconds after which learning stops; the model is then solved with what has
-        been reached.
+        been reached. A limit below fifty also means fewer features to solve with.
     early_stopping : bool, default=False
         Whether to keep ``validation_fraction`` of the rows aside while learning and to
         stop where they are not predicted better any more.

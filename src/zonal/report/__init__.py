@@ -24,6 +24,7 @@ def write_report(
     *,
     title: str | None = None,
     sample_weight: Any = None,
+    exposure: Any = None,
 ) -> None:
     """Write what a fitted model makes of held-out rows to one HTML file.
 
@@ -42,6 +43,9 @@ def write_report(
         What stands at the top; by default the target and the kind of model.
     sample_weight
         How often each row counts.
+    exposure
+        What each row's rate is multiplied by, for counts; one without it. (Effects of
+        columns are those of one unit all the same.)
 
     Examples
     --------
@@ -57,7 +61,8 @@ def write_report(
     ...     "A sine" in Path(f"{folder}/sine.html").read_text(encoding="utf-8")
     True
     """
-    page = page_of(model, held_out(model, X, y, sample_weight), title)
+    rows = held_out(model, X, y, sample_weight, exposure)
+    page = page_of(model, rows, title)
     beside = Path(f"{os.fspath(path)}.part")
     try:
         beside.write_text(page, encoding="utf-8")

@@ -42,7 +42,7 @@ def page_of(model: Any, rows: HeldOut, title: str | None) -> str:
         scores = class_scores(model.predict_proba(rows.table), names, rows)
         parts = _of_classes(scores, rows)
     else:
-        found = model.predict_dist(rows.table)
+        found = model.predict_dist(rows.table, exposure=rows.exposure)
         found = found[0] if isinstance(found, list) else found
         scores = regression_scores(found, rows)
         parts = _of_regression(model, scores, rows)

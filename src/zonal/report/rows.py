@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from zonal.columns import Columns
 from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.frames import two_dimensional
+from zonal.likelihoods import CountLikelihood
 from zonal.report.words import number
 from zonal.sources import row_bits
 
@@ -23,7 +24,7 @@ class HeldOut:
     """Rows with targets: numbers, or codes of classes.
 
     ``numbers`` are the places of the rows in the table that was given, ``target`` is
-    what the target is called.
+    what the target is called, and ``exposure`` what rates of counts are multiplied by.
     """
 
     table: Any
@@ -31,6 +32,7 @@ class HeldOut:
     weight: Float[np.ndarray, " rows"]
     numbers: Int[np.ndarray, " rows"]
     target: str
+    exposure: Float[np.ndarray, " rows"] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -53,6 +55,10 @@ class HeldOut:
         """Some rows of the table."""
         return _taken(self.table, rows)
 
+    def exposed(self, rows: Int[np.ndarray, " chosen"]) -> dict[str, np.ndarray]:
+        """What predictions of some rows are asked with beside them."""
+        return {} if self.exposure is None else {"exposure": self.exposure[rows]}
+
     def cells(
         self, columns: Columns, rows: Int[np.ndarray, " chosen"]
     ) -> list[list[str]]:
@@ -65,7 +71,9 @@ class HeldOut:
         return [[text(one) for one in part.get_column(name)] for name in names]  # pyright: ignore
 
 
-def held_out(model: Any, table: Any, y: Any, sample_weight: Any) -> HeldOut:
+def held_out(
+    model: Any, table: Any, y: Any, sample_weight: Any, exposure: Any = None
+) -> HeldOut:
     """Check a model and rows for it, with errors that say what to do."""
     if not isinstance(model, (SphericalGPRegressor, SphericalGPClassifier)):
         raise TypeError(
@@ -91,7 +99,9 @@ def held_out(model: Any, table: Any, y: Any, sample_weight: Any) -> HeldOut:
         table = _taken(table, kept)
     name = getattr(y, "name", None) or model.target_name_
     target = name if isinstance(name, str) and name else "target"
-    return HeldOut(table, targets[kept], weight[kept], kept, target)
+    if exposure is not None:
+        exposure = _exposures(model, exposure, count)[kept]
+    return HeldOut(table, targets[kept], weight[kept], kept, target, exposure)
 
 
 def _targets(model: Any, y: Any) -> np.ndarray:
@@ -123,6 +133,20 @@ def _targets(model: Any, y: Any) -> np.ndarray:
     if likelihood is not None:
         likelihood.check(y)
     return y
+
+
+def _exposures(model: Any, exposure: Any, count: int) -> np.ndarray:
+    likelihood = getattr(model.models_[0], "likelihood", None)
+    if not isinstance(likelihood, CountLikelihood):
+        raise ValueError("an exposure is for models of counts; leave it out")
+    exposure = np.asarray(exposure, np.float64)
+    if exposure.ndim == 0:
+        exposure = np.full(count, exposure)
+    if exposure.shape != (count,):
+        raise ValueError(
+            f"exposure has shape {exposure.shape}; give one for each of {count} rows"
+        )
+    return exposure
 
 
 def _weights(weight: Any, count: int) -> np.ndarray:

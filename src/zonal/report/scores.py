@@ -164,9 +164,9 @@ class Residuals:
 def residuals_of(model: Any, rows: HeldOut) -> Residuals:
     """Residuals of at most 2,000 rows, with bands."""
     chosen = rows.sample(_MOST_POINTS)
-    table = rows.taken(chosen)
-    mean = model.predict(table).reshape(-1)
-    quantiles = model.predict_quantiles(table, [0.05, 0.25, 0.75, 0.95])
+    table, exposed = rows.taken(chosen), rows.exposed(chosen)
+    mean = model.predict(table, **exposed).reshape(-1)
+    quantiles = model.predict_quantiles(table, [0.05, 0.25, 0.75, 0.95], **exposed)
     ends = quantiles.reshape(len(mean), 4) - mean[:, None]
     error = rows.y[chosen] - mean
     order = np.argsort(mean, kind="stable")

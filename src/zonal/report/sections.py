@@ -240,7 +240,8 @@ def worst_rows(
     names = [cut(column_names(model)[place], _LONGEST_NAME) for place in columns]
     if isinstance(scores, RegressionScores):
         worst = np.argsort(-np.abs(scores.off), kind="stable")[:_WORST]
-        ends = model.predict_interval(rows.taken(worst), 0.9).reshape(len(worst), 2)
+        ends = model.predict_interval(rows.taken(worst), 0.9, **rows.exposed(worst))
+        ends = ends.reshape(len(worst), 2)
         told = [
             [
                 number(float(rows.y[row])),
