@@ -69,7 +69,7 @@ PEERS = [
     ("NTK", 0.1),
 ]
 # What zonal learns with, one attempt after the other: features, rows, steps.
-EFFORTS = [(64, 1_000, 10), (256, 8_000, 50), (FEATURES, 60_000, 200)]
+EFFORTS = [(48, 1_000, 10), (256, 8_000, 50), (FEATURES, 60_000, 200)]
 NOISE = 0.1
 
 

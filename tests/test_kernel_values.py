@@ -99,3 +99,18 @@ def test_a_kernel_as_a_function_is_the_same_for_few_and_many(points):
     t = np.linspace(-1, 1, points)
     expected = np.polynomial.chebyshev.chebval(t, np.asarray(shape.coefficients))
     np.testing.assert_allclose(numpy_shape(shape)(t), expected, atol=1e-12)
+
+
+def test_cosines_in_any_arrangement_share_a_program():
+    basis = Basis.build(ARD.isotropic(2), ContinuousDepth(), 20)
+    shape = band_kernel(basis.bands[-1], basis.kernel, 3)
+    t = np.linspace(-1, 1, 420_000)
+    expected = np.polynomial.chebyshev.chebval(t, np.asarray(shape.coefficients))
+    compiled._jitted_shape.clear_cache()
+    for rows in (35, 40, 48, 60):
+        found = compiled.shape_values(shape, t[: rows * 7000].reshape(rows, 7000))
+        assert found.shape == (rows, 7000)
+        np.testing.assert_allclose(found.ravel(), expected[: found.size], atol=1e-12)
+    # One for whole blocks, and one for the shorter of what is left of the last.
+    assert compiled._jitted_shape._cache_size() == 2
+    assert compiled.shape_values(shape, np.empty((0, 5))).shape == (0, 5)

@@ -20,6 +20,8 @@ __all__ = ["gram", "placed", "pull_gram", "pull_values", "shape_values", "values
 
 # Rows are padded to one of a few lengths, so that few shapes are ever compiled.
 _SHORTEST = 256
+# Cosines that a kernel is evaluated at together.
+_AT_ONCE = 1 << 17
 
 
 def placed(sphere: Any, bands: Any, dtype: Any) -> Any:
@@ -81,9 +83,19 @@ def pull_gram(
 
 
 def shape_values(shape: BandKernel, t: np.ndarray) -> np.ndarray:
-    """A band's kernel at some cosines, in float64."""
+    """A band's kernel at some cosines, in float64.
+
+    They are taken so many at a time, however they are arranged: few programs are
+    compiled, where every block of drawn phases would ask for another.
+    """
+    flat = np.ravel(t)
+    found = np.empty(flat.shape)
     with jax.enable_x64(True):
-        return np.asarray(_jitted_shape(shape, jnp.asarray(t)))
+        for start in range(0, len(flat), _AT_ONCE):
+            part = flat[start : start + _AT_ONCE]
+            values = np.asarray(_jitted_shape(shape, _padded(part)))
+            found[start : start + len(part)] = values[: len(part)]
+    return found.reshape(t.shape)
 
 
 def _double(leaf: Any) -> np.ndarray:
