@@ -247,10 +247,12 @@ def test_pages_are_filled_from_results(tmp_path):
     records[-1] |= {"failed": "it did not"}
     (tmp_path / "uci").mkdir()
     (tmp_path / "uci" / "kin40k.json").write_text(json.dumps(records))
-    # A table that not all have met is shown, and not ranked.
-    (tmp_path / "uci" / "pol.json").write_text(json.dumps(records[:1]))
+    # A method that has not met all tables is shown, and not ranked.
+    others = [one for one in records if one["method"] != "lightgbm"]
+    (tmp_path / "uci" / "pol.json").write_text(json.dumps(others))
     timed = [record("zonal-1s", 0, 2.0, 1.5)]
     timed += [record("gpytorch-512", 0, 1.2, 90.0, [(45.0, 2.0), (90.0, 1.2)])]
+    timed[-1] |= {"steps": 500}  # its own, and no option of ours
     (tmp_path / "speed").mkdir()
     (tmp_path / "speed" / "kin40k.json").write_text(json.dumps(timed))
     page = tmp_path / "page.md"
@@ -261,15 +263,16 @@ def test_pages_are_filled_from_results(tmp_path):
     assert written == [page, tmp_path / "figures" / "time_to_quality.svg"]
     text = page.read_text()
     assert "| kin40k | 2.000 ± 1.000 | **1.500** | – |" in text
-    assert "| pol | 1.000 | – | – |" in text
-    assert "| mean rank of 1 | 2.0 | 1.0 | 3.0 |" in text
-    assert "| RMSE / NLL | kin40k |\n" in text
+    assert "| pol | 2.000 ± 1.000 | – | – |" in text
+    assert "| mean rank of 2 | 1.0 | – | 2.0 |" in text
+    assert "| RMSE / NLL | kin40k | pol |\n" in text
     assert "| zonal, solved with 4096 features | 0.500 / 0.500 |" in text
-    assert "- gpfy on kin40k: it did not" in text
+    assert "- gpfy on kin40k, pol: it did not" in text
     assert "| kin40k | GPyTorch SVGP-512 | 1.200 | 90 | 9.0 | 10 |" in text
     # What was run for another page is not run again for the curves.
     assert "| kin40k | LightGBM | 1.500 | 3 | 9.0 | 0.3 |" in text
     assert "`zonal bench uci`, 2 cores, 24 GB, 2026-11-16; zonal 0.1" in text
+    assert "`zonal bench speed`, 2 cores" in text
     assert "(not measured yet)" in text
     assert "old" not in text
     assert write_pages(tmp_path, [page], tmp_path / "figures")[:1] != [page]

@@ -169,7 +169,7 @@ def _of_the_paper(frequencies: int, phases: int = 100) -> Method:
 # Columns that a learned projection leaves, for complete levels.
 _PROJECTED = 8
 # Seconds of learning in the curve of quality against time.
-BUDGETS = (1, 2, 4, 8, 15, 30, 60)
+BUDGETS = (1, 2, 4, 5, 8, 10, 15, 20, 30, 40, 60, 80)
 
 OURS = (
     _ours("zonal", "zonal"),

@@ -72,7 +72,14 @@ def _origin(experiment: str, records: list[Record]) -> str:
     for record in records:
         versions |= record["versions"]
     told = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    steps = sorted({record["steps"] for record in records if "steps" in record})
+    # Peers tell how many steps they took; ours, how many they were allowed.
+    steps = sorted(
+        {
+            record["steps"]
+            for record in records
+            if "steps" in record and METHODS[record["method"]].package == "zonal"
+        }
+    )
     shorter = "".join(f" --steps {count}" for count in steps)
     return (
         f"(`zonal bench {experiment}{shorter}`, {' or '.join(map(str, cores))} "
@@ -186,13 +193,15 @@ def _means(records: list[Record], score: str, methods: list[str]) -> dict[str, f
 
 
 def _ranks(score: str, tables: Tables) -> dict[str, list[int]]:
-    """The place of each method on each of the tables that count and that all met."""
+    """The place on each of the tables that count, of each method that met them all."""
     ranks = collections.defaultdict(list)
-    methods = _methods(tables)
-    for table in _RANKED:
-        records = tables.get(table, [])
-        if not set(methods) <= set(_by_method(records)):
-            continue
+    counted = [tables[table] for table in _RANKED if table in tables]
+    methods = [
+        name
+        for name in _methods(tables)
+        if all(name in _by_method(records) for records in counted)
+    ]
+    for records in counted:
         means = _means(records, score, methods)
         order = sorted(means, key=lambda name: means[name])
         for name in methods:
@@ -217,7 +226,9 @@ def _grid(score: str, tables: Tables) -> str:
     ranks = _ranks(score, tables)
     if ranks:
         count = max(map(len, ranks.values()))
-        cells = [f"{np.mean(ranks[name]):.1f}" for name in methods]
+        cells = [
+            f"{np.mean(ranks[name]):.1f}" if name in ranks else "–" for name in methods
+        ]
         rows.append([f"mean rank of {count}", *cells])
     return _table(["", *(METHODS[name].title for name in methods)], rows)
 
@@ -408,18 +419,19 @@ def _draw_speed(tables: Tables, path: Path) -> None:
     from matplotlib.figure import Figure
 
     with rc_context({"svg.hashsalt": "zonal"}):
-        figure = Figure(figsize=(4.4 * len(tables), 3.6), layout="constrained")
+        figure = Figure(figsize=(4.0 * len(tables) + 1.6, 3.6), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.subplots(1, len(tables), squeeze=False)[0]
         for axis, (table, records) in zip(axes, _ordered(tables), strict=True):
             curves = {"zonal": curve_of_zonal(records, "nll")}
             for name, some in _by_method(records).items():
-                if not name.startswith("zonal") and "scores" in some[0]:
-                    end = {"seconds": some[0]["seconds"], **some[0]["scores"]}
-                    curves[METHODS[name].title] = [
-                        (one["seconds"], one["nll"])
-                        for one in some[0]["curve"] or [end]
-                    ]
+                # A line of no features would be far off to the left, and on top.
+                if name.startswith(("zonal", "linear")) or "scores" not in some[0]:
+                    continue
+                end = {"seconds": some[0]["seconds"], **some[0]["scores"]}
+                curves[METHODS[name].title] = [
+                    (one["seconds"], one["nll"]) for one in [*some[0]["curve"], end]
+                ]
             for name, curve in curves.items():
                 seconds, nll = np.array(curve).T
                 ours = name == "zonal"
@@ -434,10 +446,15 @@ def _draw_speed(tables: Tables, path: Path) -> None:
                 )
             lows = [min(nll for _, nll in curve) for curve in curves.values()]
             axis.set(xscale="log", title=table, xlabel="seconds of training")
-            axis.set_ylim(min(lows) - 0.1, max(lows) + 1.0)
+            axis.set_ylim(min(lows) - 0.1, max(lows) + 0.5)
             axis.grid(alpha=0.25)
         axes[0].set_ylabel("negative log density, test rows")
-        axes[-1].legend(frameon=False, fontsize=9)
+        figure.legend(
+            *axes[-1].get_legend_handles_labels(),
+            loc="outside right center",
+            frameon=False,
+            fontsize=9,
+        )
         figure.savefig(path, metadata={"Date": None})
 
 
