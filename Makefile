@@ -7,8 +7,9 @@ BIN := .venv/bin
 demo: .venv/demo-installed
 	$(BIN)/zonal demo --out demo
 
+# Every worker has a core of its own; more threads would be in each other's way.
 test: .venv/dev-installed
-	$(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 lint: .venv/dev-installed
 	$(BIN)/ruff check .

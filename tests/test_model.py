@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from zonal import ArraySource, Prediction, Recipe, UnitVectors, fit
 from zonal import model as model_module
@@ -150,13 +150,15 @@ def test_streams_read_side_by_side_leave_blas_as_it_was(model):
     def threads():
         return [pool["num_threads"] for pool in threadpool_info()]
 
-    before = threads()
-    source = ArraySource(*table()[:2])
-    streams = model.predict_chunks(source), model.predict_chunks(source)
-    for _ in zip(*streams, strict=True):
-        pass
-    gc.collect()
-    assert threads() == before
+    with threadpool_limits(3):
+        before = threads()
+        source = ArraySource(*table()[:2])
+        streams = model.predict_chunks(source), model.predict_chunks(source)
+        for _ in zip(*streams, strict=True):
+            pass
+        gc.collect()
+        assert threads() == before
+        assert set(before) == {3}
 
 
 def test_leave_one_out_is_the_prediction_without_the_row(model):
