@@ -186,7 +186,8 @@ def test_the_bound_is_reached_in_few_passes_and_never_falls(likelihood):
     state = found(likelihood, x, y)
     assert state.converged
     assert len(state.bounds) <= 20
-    assert state.bound == max(state.bounds)
+    # A pass at the end may round the last digit the other way.
+    assert state.bound == pytest.approx(max(state.bounds), rel=1e-12)
     again = found(likelihood, x, y, start=state.statistics)
     assert again.bound == pytest.approx(state.bound, rel=1e-5)
     assert len(again.bounds) <= 3
