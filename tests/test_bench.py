@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from zonal.bench import EXPERIMENTS, Case, Settings, perform, stored, write_pages
 from zonal.bench.methods import Answer, Method
+from zonal.bench.peers import shaped
 from zonal.bench.public import HOUSEHOLD, SONG, SUSY
 from zonal.bench.runs import METHODS, judged
 from zonal.bench.samples import QUICK, quick_run, write_samples
@@ -142,6 +143,26 @@ def test_the_clock_stops_while_a_method_is_judged(split, monkeypatch):
     assert stopped["seconds"] == 30.0
 
 
+def test_a_method_can_be_given_our_shape_of_residuals():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(4000, 1))
+    y = generator.laplace(size=4000)
+    split = Split("made", x[:3000], y[:3000], x[3000:], y[3000:])
+
+    def train(split, settings):
+        yield Answer(lambda x: normal(np.zeros(len(x)), 1.0), {"trees": 5})
+
+    plain = Method("made", "made", "numpy", train)
+    record = judged(shaped(plain), split, Settings())
+    # A Laplace distribution's own negative log density is 1 + log 2.
+    assert abs(record["scores"]["nll"] - (1 + np.log(2))) < 0.06
+    normal_nll = judged(plain, split, Settings())["scores"]["nll"]
+    assert normal_nll > record["scores"]["nll"] + 0.1
+    assert abs(record["scores"]["coverage"]["90%"] - 0.9) < 0.03
+    assert record["trees"] == 5
+    assert shaped(plain).variant
+
+
 def _failing(case, data, settings):
     raise FloatingPointError("the loss is not a number\nat step 7")
 
@@ -235,7 +256,10 @@ def test_pages_are_filled_from_results(tmp_path):
         return {
             **common,
             **{"table": "kin40k", "method": method, "split": split, "depth": 3},
-            "scores": {"rmse": 0.5, "nll": nll, "crps": 0.1, "coverage": {}},
+            "scores": {
+                **{"rmse": 0.5, "nll": nll, "crps": 0.1},
+                "coverage": {"90%": 0.8 + nll / 100},
+            },
             "seconds": seconds,
             "curve": [{"seconds": one, "nll": two} for one, two in curve],
         }
@@ -256,7 +280,10 @@ def test_pages_are_filled_from_results(tmp_path):
     (tmp_path / "speed").mkdir()
     (tmp_path / "speed" / "kin40k.json").write_text(json.dumps(timed))
     page = tmp_path / "page.md"
-    places = ("uci-nll", "uci-solved", "uci-failures", "speed", "susy")
+    places = (
+        *("uci-nll", "uci-solved", "uci-failures", "speed", "susy"),
+        *("uci-summary", "uci-coverage", "uci-costs"),
+    )
     place = "\n".join(f"<!-- bench:{one} -->\nold\n<!-- end -->" for one in places)
     page.write_text(f"before\n{place}\nafter\n")
     written = write_pages(tmp_path, [page], tmp_path / "figures")
@@ -268,6 +295,9 @@ def test_pages_are_filled_from_results(tmp_path):
     assert "| RMSE / NLL | kin40k | pol |\n" in text
     assert "| zonal, solved with 4096 features | 0.500 / 0.500 |" in text
     assert "- gpfy on kin40k, pol: it did not" in text
+    assert "| zonal | 1.0 | 1.0 | 81% to 83% | 9 |" in text
+    assert "| kin40k | 0.820 ± 0.010 | 0.815 | – |" in text
+    assert "| zonal | 9 | 5 | 7 |" in text
     assert "| kin40k | GPyTorch SVGP-512 | 1.200 | 90 | 9.0 | 10 |" in text
     # What was run for another page is not run again for the curves.
     assert "| kin40k | LightGBM | 1.500 | 3 | 9.0 | 0.3 |" in text

@@ -220,6 +220,8 @@ _EVERY_PEER = (
     "gpfy",
     "gpytorch-512",
     "gpjax",
+    "lightgbm-shaped",
+    "network-shaped",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -10,6 +10,7 @@ tenth of the rows, kept aside, shows.
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportOperatorIssue=false
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
@@ -26,8 +27,9 @@ from zonal.bench.methods import (
 )
 from zonal.bench.scores import normal
 from zonal.bench.tables import Split
+from zonal.calibration import Calibration
 
-__all__ = ["PEERS"]
+__all__ = ["PEERS", "shaped"]
 
 BATCH = 1024
 # A bound that gains less than this in nats a row over so many rounds has stopped.
@@ -408,13 +410,43 @@ def _linear(split: Split, settings: Settings) -> Answers:
     )
 
 
+def shaped(method: Method) -> Method:
+    """A method whose residuals get the shape that zonal gives its own.
+
+    The shape is that of the rows which the method keeps aside, so that the means alone
+    are compared.
+    """
+
+    def train(split: Split, settings: Settings) -> Answers:
+        aside = _aside(split, settings.seed)
+        for answer in method.train(split, settings):
+            predict: Any = answer.predict
+            kept = predict(split.x[aside])
+            residuals = (split.y[aside] - kept.mean) / np.sqrt(kept.variance_y)
+            shape = Calibration.of(residuals)
+
+            def predict_shaped(rows, predict=predict, shape=shape):
+                found = predict(rows)
+                variance = shape.spread * found.variance_y
+                return dataclasses.replace(found, variance_y=variance, shape=shape)
+
+            yield Answer(predict_shaped, answer.told)
+
+    name, title = f"{method.name}-shaped", f"{method.title}, with zonal's calibration"
+    return Method(name, title, method.package, train, variant=True)
+
+
 def _svgp(points: int) -> Method:
     train = functools.partial(_gpytorch, points=points)
     return Method(f"gpytorch-{points}", f"GPyTorch SVGP-{points}", "gpytorch", train)
 
 
+_LIGHTGBM = Method("lightgbm", "LightGBM", "lightgbm", _lightgbm, classes=True)
+_NETWORK = Method("network", "MLP 256-256", "scikit-learn", _network, classes=True)
+
 PEERS = (
-    Method("lightgbm", "LightGBM", "lightgbm", _lightgbm, classes=True),
+    _LIGHTGBM,
+    shaped(_LIGHTGBM),
     Method("ngboost", "NGBoost", "ngboost", _ngboost),
     _svgp(512),
     _svgp(1024),
@@ -422,6 +454,7 @@ PEERS = (
     Method("gpfy", "gpfy", "gpfy", _gpfy, classes=True),
     Method("sklearn-gp", "scikit-learn GP", "scikit-learn", _dense),
     Method("fourier", "random Fourier ridge", "scikit-learn", _fourier),
-    Method("network", "MLP 256-256", "scikit-learn", _network, classes=True),
+    _NETWORK,
+    shaped(_NETWORK),
     Method("linear", "linear", "scikit-learn", _linear, classes=True),
 )
