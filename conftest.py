@@ -21,6 +21,7 @@ _UNCHECKED = {
     "test_dask",
     "test_demo",
     "test_estimators",
+    "test_examples",
     "test_exact",
     "test_interoperation",
     "test_report",
