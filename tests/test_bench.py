@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.stats import norm
 
 from zonal.bench import EXPERIMENTS, Case, Settings, perform, stored, write_pages
@@ -25,6 +26,7 @@ from zonal.bench.tables import (
     susy_split,
     uci_split,
 )
+from zonal.cli.app import zonal as group
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +225,42 @@ def test_a_run_in_a_process_of_its_own_is_stored_once(folder, tmp_path):
     text = (tmp_path / "uci" / "kin40k.json").read_text()
     assert {"machine", "versions", "date"} <= set(json.loads(text)[0])
     assert str(tmp_path) not in text
+
+
+def test_methods_have_limits_of_their_own(tmp_path):
+    spent = {}
+
+    def measure(case, data, settings):
+        spent[case.method] = settings.limit, settings.seed
+        return {"seconds": 1.0}
+
+    cases = [Case("uci", "kin40k", "linear", 2), Case("uci", "kin40k", "gpfy", 2)]
+    settings = Settings(seed=5, limit=7.0)
+    limits = {"gpfy": 3.0}
+    perform(
+        cases, measure, None, tmp_path, settings, say=str, apart=False, limits=limits
+    )
+    assert spent == {"linear": (7.0, 7), "gpfy": (3.0, 7)}
+
+
+def test_protocols_hold_unless_something_else_is_asked_for(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(
+        "zonal.bench.perform",
+        lambda cases, measure, data, results, settings, again, say, limits: (
+            asked.append((settings.steps, settings.limit, limits.get("gpfy")))
+        ),
+    )
+    common = ["bench", "speed", "layouts", "--docs", str(tmp_path / "none")]
+    assert CliRunner().invoke(group, common).exit_code == 0
+    more = ["--limit", "30s", "--steps", "5"]
+    assert CliRunner().invoke(group, common + more).exit_code == 0
+    assert asked == [
+        (None, 600.0, 480.0),
+        (20, 600.0, None),
+        (5, 30.0, None),
+        (5, 30.0, None),
+    ]
 
 
 def test_unknown_names_are_told():

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,12 @@ Loader = Callable[[Path, str, int], Split]
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A protocol: tables, methods, splits, and what a meeting of them measures."""
+    """A protocol: tables, methods, splits, and what a meeting of them measures.
+
+    ``settings`` say how much is spent on a training, and ``limits`` after how many
+    seconds methods that improve step by step are stopped, for those that have a limit
+    of their own.
+    """
 
     name: str
     protocol: str
@@ -32,6 +37,8 @@ class Experiment:
     methods: tuple[str, ...]
     splits: int
     measure: Measure
+    settings: Settings = Settings()
+    limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def cases(
         self,
@@ -65,6 +72,8 @@ def _judging(
     loaders: dict[str, Loader],
     methods: tuple[str, ...],
     splits: int = 1,
+    settings: Settings = Settings(),  # noqa: B008 (it cannot change)
+    limits: Mapping[str, float] | None = None,
 ) -> Experiment:
     """An experiment in which methods are trained and judged on splits of tables."""
     return Experiment(
@@ -74,6 +83,8 @@ def _judging(
         methods,
         splits,
         functools.partial(_meeting, loaders),
+        settings,
+        limits or {},
     )
 
 
@@ -121,7 +132,9 @@ def houseelectric():
 def uci():
     """Thirteen regression tables of the UCI repository, beside every peer.
 
-    Published splits (a tenth of the rows to judge by), targets standardised.
+    Published splits (a tenth of the rows to judge by), targets standardised. GPyTorch
+    is stopped after five minutes, gpfy and GPJax after two and a half, if they have not
+    stopped by themselves.
     """
 
 
@@ -129,7 +142,7 @@ def layouts():
     """Layouts, penalties and radial orders: one change each, 512 features throughout.
 
     The default solves with more features than it learns with, which only its own
-    layout can; here nothing does.
+    layout can; here nothing does. Twenty steps of learning.
     """
 
 
@@ -153,7 +166,8 @@ def speed():
 
     zonal is trained with several limits on its time, each a fit of its own from start
     to solution, compilation included. Peers are judged as they go, with the clock
-    stopped. The other methods on the same split are those of ``uci``.
+    stopped: GPyTorch with 1024 points for fifteen minutes at most, gpfy for eight. The
+    other methods on the same split are those of ``uci``.
     """
 
 
@@ -228,7 +242,11 @@ EXPERIMENTS: dict[str, Experiment] = {
     one.name: one
     for one in (
         _judging(
-            uci, dict.fromkeys(tables.UCI, tables.uci_split), _EVERY_PEER, splits=10
+            uci,
+            dict.fromkeys(tables.UCI, tables.uci_split),
+            _EVERY_PEER,
+            splits=10,
+            limits={"gpytorch-512": 300.0, "gpfy": 150.0, "gpjax": 150.0},
         ),
         _judging(
             susy,
@@ -257,12 +275,15 @@ EXPERIMENTS: dict[str, Experiment] = {
             (
                 *(f"zonal-{seconds}s" for seconds in BUDGETS),
                 "gpytorch-1024",
+                "gpfy",
             ),
+            limits={"gpytorch-1024": 900.0, "gpfy": 480.0},
         ),
         _judging(
             layouts,
             dict.fromkeys(("kin40k", "protein", "pol"), tables.uci_split),
             _CHANGES,
+            settings=Settings(steps=20),
         ),
         Experiment(
             "depth",

@@ -17,7 +17,7 @@ import os
 import resource
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,7 @@ def perform(
     again: bool = False,
     say: Callable[[str], Any] = print,
     apart: bool = True,
+    limits: Mapping[str, float] | None = None,
 ) -> list[Record]:
     """Run the cases that are not stored yet, and store them.
 
@@ -131,6 +132,8 @@ def perform(
     apart
         Whether each has a process of its own, for its memory to be told and its time
         to be limited.
+    limits
+        Seconds for methods that have a limit of their own.
     """
     found = []
     for case in cases:
@@ -140,7 +143,9 @@ def perform(
         if key in known and not again:
             found.append(known[key])
             continue
-        told = dataclasses.replace(settings, seed=settings.seed + case.split)
+        limit = (limits or {}).get(case.method, settings.limit)
+        seed = settings.seed + case.split
+        told = dataclasses.replace(settings, seed=seed, limit=limit)
         if apart:
             record = _alone(measure, case, data, told)
         else:

@@ -36,9 +36,8 @@ __all__ = ["bench"]
 @click.option(
     "--limit",
     type=TIME,
-    default=600.0,
-    show_default="10m",
-    help="Stop a method that improves step by step after this long.",
+    help="Stop any method that improves step by step after this long, instead of "
+    "after what the protocol says or 10m.",
 )
 @click.option("--steps", type=int, help="Make zonal's learning shorter.")
 @click.option("--again", is_flag=True, help="Run also what has been run before.")
@@ -53,7 +52,7 @@ def bench(
     tables: tuple[str, ...],
     methods: tuple[str, ...],
     splits: int | None,
-    limit: float,
+    limit: float | None,
     steps: int | None,
     again: bool,
     quick: bool,
@@ -71,7 +70,7 @@ def bench(
       zonal bench uci --table kin40k --method zonal --method lightgbm --splits 1
       ZONAL_DATA=data zonal bench all
     """
-    from zonal.bench import EXPERIMENTS, Settings, perform, write_pages
+    from zonal.bench import EXPERIMENTS, perform, write_pages
     from zonal.bench.samples import quick_run
 
     known = [*EXPERIMENTS, "all", "tables"]
@@ -89,7 +88,8 @@ def bench(
             click.echo(f"    tables:  {', '.join(one.tables)}")
             click.echo(f"    methods: {', '.join(one.methods)}\n")
         return
-    settings = dataclasses.replace(Settings(), limit=limit, steps=steps)
+    asked = {"limit": limit, "steps": steps}
+    asked = {name: value for name, value in asked.items() if value is not None}
     for name in chosen:
         if name == "tables":
             continue
@@ -100,9 +100,10 @@ def bench(
             experiment.measure,
             None if data is None else Path(data),
             Path(results),
-            settings,
+            dataclasses.replace(experiment.settings, **asked),
             again,
             click.echo,
+            limits=experiment.limits if limit is None else {},
         )
     if Path(docs).is_dir():
         pages = [*sorted(Path(docs).glob("*.md")), Path(docs).parent / "README.md"]
