@@ -253,6 +253,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             {"susy": tables.susy_split},
             ("paper-7", "levels-5", "zonal", "lightgbm", "network", "linear", "gpfy"),
             splits=5,
+            limits={"gpfy": 150.0},
         ),
         _judging(song, {"song": tables.song_split}, _BIG, splits=3),
         _judging(buzz, {"buzz": tables.buzz_split}, _BIG, splits=3),
