@@ -183,6 +183,8 @@ def test_rows_come_and_go_in_any_order(fitted):
     np.testing.assert_allclose(shuffled.predict(X), whole.predict(X), atol=1e-8)
     for part in (parts[1], parts[2], parts[0]):
         shuffled.forget(X[part], y[part])
+    assert whole.n_samples_seen_ == fitted.n_samples_seen_ + 90
+    assert shuffled.n_samples_seen_ == fitted.n_samples_seen_ == 150
     np.testing.assert_allclose(shuffled.predict(X), fitted.predict(X), atol=1e-8)
     shards = [fitted.emptied().partial_fit(X[part], y[part]) for part in parts]
     merged = pickle.loads(pickle.dumps(fitted))
@@ -198,6 +200,7 @@ def test_classes_come_and_go_nearly(classes):
     grown = pickle.loads(pickle.dumps(classes)).partial_fit(X, names)
     before, after = classes.predict_proba(X), grown.predict_proba(X)
     assert grown.log_score(X, names) > classes.log_score(X, names)
+    assert grown.n_samples_seen_ == classes.n_samples_seen_ + 60
     back = grown.forget(X, names).predict_proba(X)
     assert np.abs(back - before).max() < 0.3 * np.abs(after - before).max()
     shard = classes.emptied().partial_fit(X, names)
@@ -544,6 +547,9 @@ def test_warm_start_refresh_and_more_features(fitted):
     assert fitted.process_.basis.n_features < larger.process_.basis.n_features <= 100
     assert larger.solve_features == 100
     np.testing.assert_allclose(larger.predict(X), fitted.predict(X), atol=0.05)
+    complete = regressor(layout="harmonics").fit(X, y)
+    with pytest.raises(ValueError, match="only the banded layout"):
+        complete.copy_with(X, y, n_features=100)
 
 
 def test_time_limits():

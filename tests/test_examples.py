@@ -94,6 +94,7 @@ def test_python(block, folder, monkeypatch):
             **{"SphericalGPRegressor": SphericalGPRegressor, "columns": columns},
             **{"dask_frame": frame[["distance", "delay"]], "frame": frame},
             **{"X_test": flights[columns], "y_test": flights["delay"]},
+            "model": SphericalGPRegressor().fit(flights[columns], flights["delay"]),
         }
         with Client(local):
             exec(compile(block, "example", "exec"), world)

@@ -130,6 +130,14 @@ def test_the_solution_has_as_many_features_as_rows_allow(rows, choices, features
     assert Recipe(**choices).features_to_solve(rows) == features
 
 
+def test_other_layouts_keep_their_features():
+    for layout in ("sparse", "harmonics"):
+        recipe = Recipe(n_features=40, solve_features=40, layout=layout)
+        assert recipe.features_to_solve(1000) == 0
+        with pytest.raises(ValueError, match=f"layout='{layout}' choose n_features"):
+            Recipe(n_features=40, solve_features=80, layout=layout)
+
+
 def test_the_seed_decides_everything():
     recipe = dataclasses.replace(SMALL, most_rows=100)
     first = learn(table(), recipe)

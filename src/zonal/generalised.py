@@ -210,8 +210,9 @@ def _solved(
     else:
         # More features than were learned with gain next to nothing, and every pass and
         # every prediction would be slower by their square.
-        features = recipe.solve_features or 0
-        process = enlarged(progress.process, features, sample, recipe.seed)
+        process, features = progress.process, recipe.solve_features
+        if recipe.layout == "banded" and features is not None:
+            process = enlarged(process, features, sample, recipe.seed)
     few = learner.on_sample(process)
     work = count * process.basis.n_features**2
     dtype: Any = np.float64 if work <= _AFFORDABLE else np.float32

@@ -36,7 +36,8 @@ class Recipe:
         the data are solved with a large one. By default up to four times as many, as
         long as a pass over the rows with them takes seconds: 2048 for a hundred
         thousand rows, 1000 for half a million. (Likelihoods other than normal noise
-        take many passes, and no more features unless they are asked for.)
+        take many passes, and no more features unless they are asked for. Layouts other
+        than banded are solved with what they are learned with.)
     layout
         ``"banded"``, ``"sparse"`` or ``"harmonics"``.
     n_levels
@@ -106,6 +107,14 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
+        if self.layout != "banded" and self.solve_features not in (
+            None,
+            self.n_features,
+        ):
+            raise ValueError(
+                "only the banded layout is solved with other features than it is "
+                f"learned with; with layout={self.layout!r} choose n_features and fit"
+            )
         if self.dtype not in ("auto", "float32", "float64"):
             raise ValueError(
                 f"dtype is 'auto', 'float32' or 'float64', not {self.dtype!r}"
@@ -123,12 +132,12 @@ class Recipe:
     def features_to_solve(self, rows: int | None) -> int:
         """Features of the solution in one pass.
 
-        Layouts other than banded keep what they have, unless more is asked for.
+        Layouts other than banded keep what they have.
         """
-        if self.solve_features is not None:
-            return self.solve_features
         if self.layout != "banded":
             return 0
+        if self.solve_features is not None:
+            return self.solve_features
         work = _SOLVE_WORK
         if self.max_seconds is not None:
             work = min(work, _WORK_A_SECOND * self.max_seconds)

@@ -37,7 +37,7 @@ from zonal.sources import (
 from zonal.sphere import ARD
 from zonal.storing import write
 from zonal.streams import stream_of
-from zonal.summaries import Summary, summary_of
+from zonal.summaries import Summary, statistics_of, summary_of
 
 try:
     from sklearn.callback import CallbackSupportMixin  # pyright: ignore
@@ -389,6 +389,11 @@ class SphericalGP(
         """The learned depth: ``beta`` and the nearest network's hidden layers."""
         basis = self.process_.basis
         return Depth(float(getattr(basis.kernel, "beta", np.nan)), basis.depth)
+
+    @property
+    def n_samples_seen_(self) -> float:
+        """Rows that the model has seen and not forgotten, counted by their weight."""
+        return statistics_of(self).rows
 
     @property
     def process_(self) -> Process:

@@ -86,6 +86,8 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     depth_ : Depth
         ``beta``, the decay of the spectrum within bands of levels, and ``layers``, the
         depth of the network whose whole spectrum is nearest to the learned one.
+    n_samples_seen_ : float
+        Rows that the model has seen and not forgotten, counted by their weight.
     relevance_ : ndarray of shape (n_features_in_,)
         Each column's share in telling rows apart; they sum to one.
     level_weights_ : ndarray
