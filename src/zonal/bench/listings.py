@@ -219,35 +219,21 @@ def in_order(tables: Tables) -> list[tuple[str, list[Record]]]:
     return sorted(tables.items(), key=lambda pair: known.get(pair[0], len(known)))
 
 
-def _uci_coverage(tables: Tables) -> str:
-    """The share of test targets in each method's central 90 % intervals."""
+def _cells(cell: Callable[[list[Record]], str], tables: Tables) -> str:
+    """A row for each table, a column for each method; what is told of its runs."""
     methods, rows = _methods(tables), []
     for table, records in in_order(tables):
         found = by_method(records)
-        cells = [
-            _told(
-                [
-                    one["scores"]["coverage"]["90%"]
-                    for one in found.get(name, [])
-                    if "scores" in one
-                ]
-            )
-            for name in methods
-        ]
-        rows.append([table, *cells])
+        done = (
+            [one for one in found.get(name, []) if "scores" in one] for name in methods
+        )
+        rows.append([table, *map(cell, done)])
     return markdown_table(["", *(METHODS[name].title for name in methods)], rows)
 
 
-def _uci_seconds(tables: Tables) -> str:
-    methods, rows = _methods(tables), []
-    for table, records in in_order(tables):
-        found = by_method(records)
-        cells = [
-            _seconds(one for one in found.get(name, []) if "scores" in one)
-            for name in methods
-        ]
-        rows.append([table, *cells])
-    return markdown_table(["", *(METHODS[name].title for name in methods)], rows)
+def _coverage(records: list[Record]) -> str:
+    """The share of test targets in central 90 % intervals."""
+    return _told([one["scores"]["coverage"]["90%"] for one in records])
 
 
 def _uci_zonal(tables: Tables) -> str:
@@ -361,8 +347,8 @@ LISTINGS: dict[str, Callable[[Tables], str]] = {
     "uci-rmse": functools.partial(_grid, "rmse"),
     "uci-nll": functools.partial(_grid, "nll"),
     "uci-crps": functools.partial(_grid, "crps"),
-    "uci-coverage": _uci_coverage,
-    "uci-seconds": _uci_seconds,
+    "uci-coverage": functools.partial(_cells, _coverage),
+    "uci-seconds": functools.partial(_cells, _seconds),
     "uci-costs": _uci_costs,
     "uci-failures": _uci_failures,
     "uci-solved": functools.partial(_some_methods, _SOLVED),
