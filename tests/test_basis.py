@@ -235,6 +235,16 @@ def test_many_levels_share_one_sweep():
     assert np.abs(features @ features.T - truth).max() < 1e-9
 
 
+def test_layouts_are_told_apart():
+    layouts = ("banded", "sparse", "harmonics")
+    for layout in layouts:
+        basis = Basis.build(ARD.isotropic(5), ContinuousDepth(), 60, layout)
+        assert [one for one in layouts if basis.follows(one)] == (
+            # Complete levels are a part of every layout.
+            list(layouts) if layout == "harmonics" else [layout]
+        )
+
+
 def test_never_more_phases_than_rows():
     basis = Basis.build(ARD.isotropic(4), NTK(2), 100, rows=table(7, 4))
     assert basis.bands[-1].size(5) == 7

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import re
 import time
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 from scipy.stats import norm
 
 from zonal.bench import EXPERIMENTS, Case, Settings, perform, stored, write_pages
+from zonal.bench.listings import SHAPED, SIZES
 from zonal.bench.methods import Answer, Method
 from zonal.bench.peers import shaped
 from zonal.bench.public import HOUSEHOLD, SONG, SUSY
@@ -27,6 +30,8 @@ from zonal.bench.tables import (
     uci_split,
 )
 from zonal.cli.app import zonal as group
+
+PROJECT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -197,12 +202,24 @@ def test_what_is_not_there_is_not_stored(tmp_path, error, said):
     assert stored(tmp_path) == {}
 
 
+def _slow(*_):
+    time.sleep(2)
+    return {"seconds": 2.0}
+
+
+def test_a_first_step_may_take_longer_than_the_limit(tmp_path):
+    cases = [Case("uci", "kin40k", "linear")]
+    (record,) = perform(cases, _slow, None, tmp_path, Settings(limit=0.01), say=str)
+    assert record["seconds"] == 2.0
+
+
 def _endless(*_):
     time.sleep(600)
 
 
 def test_a_run_without_end_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("zonal.bench.runs._STARTING", 0.5)
+    monkeypatch.setattr("zonal.bench.runs._LEAST_LIMIT", 0.0)
     cases = [Case("uci", "kin40k", "linear")]
     (record,) = perform(cases, _endless, None, tmp_path, Settings(limit=0.1), say=str)
     assert record["failed"] == "not done after 1 s"
@@ -270,6 +287,14 @@ def test_unknown_names_are_told():
         list(EXPERIMENTS["uci"].cases(methods=("xgboost",)))
 
 
+def test_large_tables_are_seen_once():
+    cases = list(EXPERIMENTS["uci"].cases(("kin40k", "yacht"), ("zonal",)))
+    assert [(one.table, one.split) for one in cases] == [
+        ("kin40k", 0),
+        *(("yacht", split) for split in range(10)),
+    ]
+
+
 def test_experiments_name_methods_that_exist():
     for experiment in EXPERIMENTS.values():
         assert set(experiment.methods) <= set(METHODS)
@@ -286,67 +311,116 @@ def test_the_configuration_of_the_paper_has_its_features():
     assert answer.told["levels"] == 6
 
 
-def test_pages_are_filled_from_results(tmp_path):
-    common = {"versions": {"zonal": "0.1"}, "machine": {"cores": 2, "memory_gb": 24}}
-    common |= {"date": "2026-11-16", "rows": 90, "rows_a_second": 5.0, "peak_mb": 7.0}
+def record(method, nll, seconds, split=0, curve=(), table="kin40k"):
+    """A run as it is stored."""
+    coverage = {"90%": 0.8 + nll / 100}
+    return {
+        **{"table": table, "method": method, "split": split, "depth": 3, "rows": 90},
+        **{"seconds": seconds, "rows_a_second": 5.0, "peak_mb": 7.0},
+        "scores": {"rmse": 0.5, "nll": nll, "crps": 0.1, "coverage": coverage},
+        "curve": [{"seconds": one, "nll": two} for one, two in curve],
+        "versions": {"zonal": "0.1"},
+        "machine": {"cores": 2, "memory_gb": 24},
+        "date": "2026-11-16",
+    }
 
-    def record(method, split, nll, seconds, curve=()):
-        return {
-            **common,
-            **{"table": "kin40k", "method": method, "split": split, "depth": 3},
-            "scores": {
-                **{"rmse": 0.5, "nll": nll, "crps": 0.1},
-                "coverage": {"90%": 0.8 + nll / 100},
-            },
-            "seconds": seconds,
-            "curve": [{"seconds": one, "nll": two} for one, two in curve],
-        }
 
-    records = [record("zonal", 0, 1.0, 9.0), record("zonal", 1, 3.0, 9.0)]
-    # A change of the default is no peer, and has no place.
-    records += [record("lightgbm", 0, 1.5, 3.0), record("zonal-4096", 0, 0.5, 20.0)]
-    records += [{**common, "table": "kin40k", "method": "gpfy", "split": 0}]
-    records[-1] |= {"failed": "it did not"}
-    (tmp_path / "uci").mkdir()
-    (tmp_path / "uci" / "kin40k.json").write_text(json.dumps(records))
-    # A method that has not met all tables is shown, and not ranked.
-    others = [one for one in records if one["method"] != "lightgbm"]
-    (tmp_path / "uci" / "pol.json").write_text(json.dumps(others))
-    timed = [record("zonal-1s", 0, 2.0, 1.5)]
-    timed += [record("gpytorch-512", 0, 1.2, 90.0, [(45.0, 2.0), (90.0, 1.2)])]
-    timed[-1] |= {"steps": 500}  # its own, and no option of ours
-    (tmp_path / "speed").mkdir()
-    (tmp_path / "speed" / "kin40k.json").write_text(json.dumps(timed))
-    page = tmp_path / "page.md"
-    places = (
-        *("uci-nll", "uci-solved", "uci-failures", "speed", "susy"),
-        *("uci-summary", "uci-coverage", "uci-costs"),
-    )
-    place = "\n".join(f"<!-- bench:{one} -->\nold\n<!-- end -->" for one in places)
-    page.write_text(f"before\n{place}\nafter\n")
-    written = write_pages(tmp_path, [page], tmp_path / "figures")
-    assert written == [page, tmp_path / "figures" / "time_to_quality.svg"]
+def failure(method, split=0):
+    """A run that was not to be."""
+    found = record(method, 0.0, 0.0, split) | {"failed": "it did not"}
+    del found["scores"], found["seconds"]
+    return found
+
+
+def filled(folder, places, **results):
+    """A page with places, filled from results by experiment and table."""
+    for name, records in results.items():
+        experiment, _, table = name.partition("_")
+        (folder / experiment).mkdir(exist_ok=True)
+        (folder / experiment / f"{table}.json").write_text(json.dumps(records))
+    page = folder / "page.md"
+    text = "\n".join(f"<!-- bench:{one} -->\nold\n<!-- end -->" for one in places)
+    page.write_text(f"before\n{text}\nafter\n")
+    written = write_pages(folder, [page], folder / "figures")
+    assert page in written
     text = page.read_text()
-    assert "| kin40k | 2.000 ± 1.000 | **1.500** | – |" in text
-    assert "| pol | 2.000 ± 1.000 | – | – |" in text
-    assert "| mean rank of 2 | 1.0 | – | 2.0 |" in text
-    assert "| RMSE / NLL | kin40k | pol |\n" in text
-    assert "| zonal, solved with 4096 features | 0.500 / 0.500 |" in text
-    assert "- gpfy on kin40k, pol: it did not" in text
-    assert "| zonal | 1.0 | 1.0 | 81% to 83% | 9 |" in text
-    assert "| kin40k | 0.820 ± 0.010 | 0.815 | – |" in text
-    assert "| zonal | 9 | 5 | 7 |" in text
-    assert "| kin40k | GPyTorch SVGP-512 | 1.200 | 90 | 9.0 | 10 |" in text
-    # What was run for another page is not run again for the curves.
-    assert "| kin40k | LightGBM | 1.500 | 3 | 9.0 | 0.3 |" in text
-    assert "`zonal bench uci`, 2 cores, 24 GB, 2026-11-16; zonal 0.1" in text
-    assert "`zonal bench speed`, 2 cores" in text
-    assert "(not measured yet)" in text
     assert "old" not in text
-    assert write_pages(tmp_path, [page], tmp_path / "figures")[:1] != [page]
+    return text
+
+
+def test_pages_are_filled_from_results(tmp_path):
+    ours = [record("zonal", 1.0, 9.0), record("zonal", 3.0, 9.0, split=1)]
+    trees = [record("lightgbm", 1.5, 3.0), record("lightgbm-shaped", 0.5, 3.0)]
+    # One that failed on a split is last, whatever it did on another.
+    failing = [record("gpfy", 0.1, 30.0), failure("gpfy", split=1)]
+    # And one that failed everywhere has no place at all.
+    failing += [failure("sklearn-gp")]
+    text = filled(
+        tmp_path,
+        ("uci-nll", "uci-failures", "uci-summary", "uci-coverage", "uci-costs", "susy"),
+        uci_kin40k=ours + trees + failing,
+        # A method that has not met all tables is shown, and not ranked.
+        uci_pol=ours + failing,
+    )
+    assert "| kin40k | 2.000 ± 1.000 | **1.500** | 0.100 | – |" in text
+    assert "| pol | **2.000 ± 1.000** | – | 0.100 | – |" not in text
+    assert "| pol | 2.000 ± 1.000 | – | 0.100 | – |" in text
+    assert "| mean rank of 2 | 1.0 | – | 2.0 | – |" in text
+    assert "- gpfy on kin40k, pol: it did not" in text
+    assert "| zonal | 1.0 | 1.0 | 82% to 82% | 9 |" in text
+    assert "| scikit-learn GP | 2" not in text
+    assert "| kin40k | 0.820 ± 0.010 | 0.815 | 0.801 | – |" in text
+    assert "| zonal | 9 | 5 | 7 |" in text
+    assert "| LightGBM | 3 |" not in text
+    assert "`zonal bench uci`, 2 cores, 24 GB, 2026-11-16; zonal 0.1" in text
+    assert "(not measured yet)" in text
+    page = tmp_path / "page.md"
+    assert write_pages(tmp_path, [page], tmp_path / "figures") == []
     page.write_text("<!-- bench:what -->\n<!-- end -->")
     with pytest.raises(ValueError, match="asks for the table 'what'"):
         write_pages(tmp_path, [page], tmp_path / "figures")
+
+
+def test_what_was_run_for_another_page_is_not_run_again(tmp_path):
+    known = [record("zonal", 1.0, 9.0), record("lightgbm", 1.5, 3.0)]
+    known += [record("lightgbm-shaped", 0.5, 3.0), record("gpfy", 4.0, 30.0)]
+    timed = [record("zonal-1s", 2.0, 1.5)]
+    timed += [record("gpytorch-512", 1.2, 90.0, curve=[(45.0, 2.0), (90.0, 1.2)])]
+    timed[-1] |= {"steps": 500}  # its own, and no option of ours
+    # One that was run with more time stands for itself, unless that failed.
+    timed += [record("gpfy", 1.7, 60.0), failure("lightgbm")]
+    text = filled(
+        tmp_path,
+        ("speed", "sizes", "uci-shaped"),
+        uci_kin40k=known,
+        speed_kin40k=timed,
+        sizes_kin40k=[record("zonal-4096", 0.5, 20.0)],
+    )
+    assert "| kin40k | GPyTorch SVGP-512 | 1.200 | 90 | 9.0 | 10 |" in text
+    assert "| kin40k | LightGBM | 1.500 | 3 | 9.0 | 0.3 |" in text
+    assert "| kin40k | gpfy | 1.700 | 60 | 9.0 | 6.7 |" in text
+    assert "| 4.000 |" not in text
+    # A change of a method is no peer.
+    assert "| kin40k | LightGBM, with zonal's calibration |" not in text
+    assert "| LightGBM, with zonal's calibration | 0.500 / 0.500 |" in text
+    assert "| zonal | 0.500 / 1.000 |" in text
+    assert "| zonal, solved with 4096 features | 0.500 / 0.500 |" in text
+    assert "`zonal bench speed`, 2 cores" in text
+    assert (tmp_path / "figures" / "time_to_quality.svg").exists()
+
+
+def test_peers_alone_can_be_drawn(tmp_path):
+    filled(tmp_path, ("speed",), speed_kin40k=[record("gpfy", 1.7, 60.0)])
+    assert (tmp_path / "figures" / "time_to_quality.svg").exists()
+
+
+def test_every_variant_that_a_page_shows_is_in_a_protocol():
+    run = {name for one in EXPERIMENTS.values() for name in one.methods}
+    assert set(SIZES + SHAPED) <= run
+    pages = [*(PROJECT / "docs").glob("*.md"), PROJECT / "README.md"]
+    text = "".join(page.read_text() for page in pages)
+    shown = set(re.findall(r"<!-- bench:(\S+) -->", text))
+    assert {name.split("-")[0] for name in shown} == set(EXPERIMENTS)
 
 
 def test_a_small_version_of_everything(tmp_path):

@@ -57,6 +57,16 @@ def test_two_classes_are_told_apart_and_probabilities_are_right(two_classes):
     np.testing.assert_allclose(chance.sum(axis=1), 1, atol=1e-12)
 
 
+def test_complete_levels_stay_complete():
+    x, f, _ = table(200)
+    recipe = Recipe(n_features=30, solve_features=30, layout="harmonics", most_steps=2)
+    model = fit_likelihood(ArraySource(x, f > 0), Bernoulli(), recipe)
+    basis = model.inferred.processes[0].basis
+    # Five levels of the globe are 25 harmonics, and six would be 36.
+    assert basis.n_features == 25
+    assert basis.follows("harmonics")
+
+
 def test_predictions_do_not_depend_on_the_batch(two_classes):
     model, x, _, _ = two_classes
     together = model.predict(x).probabilities()

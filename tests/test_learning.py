@@ -130,6 +130,14 @@ def test_the_solution_has_as_many_features_as_rows_allow(rows, choices, features
     assert Recipe(**choices).features_to_solve(rows) == features
 
 
+def test_another_layout_starts_afresh():
+    banded = learn(table(), SMALL).process
+    recipe = dataclasses.replace(SMALL, layout="sparse", most_steps=3)
+    found = learn(table(), recipe, start=banded).process
+    assert found.basis.follows("sparse")
+    assert not banded.basis.follows("sparse")
+
+
 def test_other_layouts_keep_their_features():
     for layout in ("sparse", "harmonics"):
         recipe = Recipe(n_features=40, solve_features=40, layout=layout)

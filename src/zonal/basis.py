@@ -200,6 +200,18 @@ class Basis:
         """The bands whose phases capture less than everything."""
         return tuple(i for i, band in enumerate(self.bands) if not band.complete)
 
+    def follows(self, layout: str) -> bool:
+        """Whether the bands are such as a layout has.
+
+        Only the banded layout has bands of several levels, and only the sparse one
+        has parts of single levels.
+        """
+        incomplete = [self.bands[index] for index in self.incomplete]
+        if layout == "harmonics":
+            return not incomplete
+        single = [band.first == band.last for band in incomplete]
+        return all(single) if layout == "sparse" else not any(single)
+
     def by_band(
         self, columns: Float[np.ndarray, "*rows features"]
     ) -> Float[np.ndarray, "*rows bands"]:

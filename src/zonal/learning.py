@@ -142,6 +142,9 @@ class Learner:
             few = max(_LEAST_FEATURES, len(self.sample))
             self.features = min(few, recipe.n_features)
         learns = recipe.layout == "banded" and recipe.most_steps > 0
+        if start is not None and recipe.most_steps > 0:
+            # What was learned with bands of another kind is no place to start from.
+            start = start if start.basis.follows(recipe.layout) else None
         if start is not None and learns:
             # One that was enlarged to be solved is learned with few features again.
             start = reduced(start, recipe.n_features)

@@ -9,7 +9,7 @@ from zonal.scaling import Scaling
 from zonal.sources import Source
 from zonal.sphere import Sphere
 
-__all__ = ["Recipe", "scaling_of"]
+__all__ = ["Recipe", "affordable_sample", "scaling_of"]
 
 # The solution has so many times the features that were learned with, if rows times
 # squared features stay below this, or below that for every second there is: some ten
@@ -107,10 +107,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
-        if self.layout != "banded" and self.solve_features not in (
-            None,
-            self.n_features,
-        ):
+        others = (None, self.n_features)
+        if self.layout in ("sparse", "harmonics") and self.solve_features not in others:
             raise ValueError(
                 "only the banded layout is solved with other features than it is "
                 f"learned with; with layout={self.layout!r} choose n_features and fit"
@@ -150,8 +148,19 @@ class Recipe:
         """Rows of the largest sample."""
         if self.most_rows is not None:
             return self.most_rows
-        affordable = int(_MOST_ROWS * min(1.0, (512 / self.n_features) ** 2))
-        return max(_FEWEST_ROWS, affordable)
+        return affordable_sample(self.n_features)
+
+
+def affordable_sample(n_features: int) -> int:
+    """Rows that so many features can be learned from at about a second a step.
+
+    Examples
+    --------
+    >>> affordable_sample(512), affordable_sample(1024)
+    (60000, 15000)
+    """
+    affordable = int(_MOST_ROWS * min(1.0, (512 / n_features) ** 2))
+    return max(_FEWEST_ROWS, affordable)
 
 
 def scaling_of(source: Source, recipe: Recipe) -> Scaling:

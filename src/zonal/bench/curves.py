@@ -17,11 +17,22 @@ _SPEED_FIGURE = (
 
 
 def with_everyone(timed: Tables, whole: Tables) -> Tables:
-    """Fits of limited time, and beside them the whole ones of the same split."""
-    return {
-        table: records + [one for one in whole.get(table, []) if one["split"] == 0]
-        for table, records in timed.items()
-    }
+    """Some fits of the first split, and beside them those of all that is compared.
+
+    What was run for its own sake (with more time, say) stands for its method, unless it
+    failed.
+    """
+    found = {}
+    for table, records in timed.items():
+        good = [one for one in records if "scores" in one]
+        known = {one["method"] for one in good}
+        others = [
+            one
+            for one in whole.get(table, [])
+            if one["split"] == 0 and one["method"] not in known and "scores" in one
+        ]
+        found[table] = good + others
+    return found
 
 
 def curve_of_zonal(records: list[Record], score: str) -> list[tuple[float, float]]:
@@ -37,7 +48,7 @@ def speed_table(tables: Tables) -> str:
     for table, records in in_order(tables):
         ours = curve_of_zonal(records, "nll")
         for name, some in by_method(records).items():
-            if name.startswith("zonal") or "scores" not in some[0]:
+            if name == "zonal" or METHODS[name].variant:
                 continue
             theirs = some[0]
             goal = theirs["scores"]["nll"]
@@ -72,12 +83,13 @@ def draw_speed(tables: Tables, path: Path) -> None:
             curves = {"zonal": curve_of_zonal(records, "nll")}
             for name, some in by_method(records).items():
                 # A line of no features would be far off to the left, and on top.
-                if name.startswith(("zonal", "linear")) or "scores" not in some[0]:
+                if name in ("zonal", "linear") or METHODS[name].variant:
                     continue
                 end = {"seconds": some[0]["seconds"], **some[0]["scores"]}
                 curves[METHODS[name].title] = [
                     (one["seconds"], one["nll"]) for one in [*some[0]["curve"], end]
                 ]
+            curves = {name: curve for name, curve in curves.items() if curve}
             for name, curve in curves.items():
                 seconds, nll = np.array(curve).T
                 ours = name == "zonal"

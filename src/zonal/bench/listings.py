@@ -10,7 +10,15 @@ import numpy as np
 from zonal.bench.runs import METHODS, Record
 from zonal.bench.tables import UCI
 
-__all__ = ["LISTINGS", "Tables", "by_method", "in_order", "markdown_table"]
+__all__ = [
+    "LISTINGS",
+    "SHAPED",
+    "SIZES",
+    "Tables",
+    "by_method",
+    "in_order",
+    "markdown_table",
+]
 
 # Tables whose mean ranks are told: those of thousands of rows.
 _RANKED = UCI[:8]
@@ -117,22 +125,23 @@ def _methods(tables: Tables) -> list[str]:
 
 
 def _means(records: list[Record], score: str, methods: list[str]) -> dict[str, float]:
-    """A mean over splits for each of the methods that did not fail."""
+    """A mean over splits for each of the methods that failed on none of them."""
     met = by_method(records)
-    found = {name: _values(met.get(name, []), score) for name in methods}
-    return {name: float(np.mean(values)) for name, values in found.items() if values}
+    return {
+        name: float(np.mean(_values(met[name], score)))
+        for name in methods
+        if name in met and all("scores" in one for one in met[name])
+    }
 
 
 def _ranks(score: str, tables: Tables) -> dict[str, list[int]]:
     """The place on each of the tables that count, of each method that met them all."""
     ranks = collections.defaultdict(list)
-    counted = [tables[table] for table in _RANKED if table in tables]
-    methods = [
-        name
-        for name in _methods(tables)
-        if all(name in by_method(records) for records in counted)
-    ]
-    for records in counted:
+    methods = _ranked_methods(tables)
+    for table in _RANKED:
+        if table not in tables:
+            continue
+        records = tables[table]
         means = _means(records, score, methods)
         order = sorted(means, key=lambda name: means[name])
         for name in methods:
@@ -140,6 +149,17 @@ def _ranks(score: str, tables: Tables) -> dict[str, list[int]]:
             place = order.index(name) + 1 if name in order else len(methods)
             ranks[name].append(place)
     return ranks
+
+
+def _ranked_methods(tables: Tables) -> list[str]:
+    """Methods that met all tables that count, and did not fail on every one."""
+    counted = [by_method(tables[table]) for table in _RANKED if table in tables]
+    return [
+        name
+        for name in _methods(tables)
+        if all(name in found for found in counted)
+        and any("scores" in one for found in counted for one in found[name])
+    ]
 
 
 def _grid(score: str, tables: Tables) -> str:
@@ -170,7 +190,11 @@ def _uci_summary(tables: Tables) -> str:
     rows = []
     for name in sorted(by_nll, key=lambda name: np.mean(by_nll[name])):
         done = _ranked_records(tables, name)
-        inside = [one["scores"]["coverage"]["90%"] for one in done]
+        inside = [
+            float(np.mean(shares))
+            for table in _RANKED
+            if (shares := _shares_inside(one for one in done if one["table"] == table))
+        ]
         rows.append(
             [
                 METHODS[name].title,
@@ -187,10 +211,8 @@ def _uci_summary(tables: Tables) -> str:
 def _uci_costs(tables: Tables) -> str:
     """What training, prediction and memory cost on the tables that are ranked."""
     rows = []
-    for name in _methods(tables):
+    for name in _ranked_methods(tables):
         done = _ranked_records(tables, name)
-        if not done:
-            continue
         rows.append(
             [
                 METHODS[name].title,
@@ -232,8 +254,13 @@ def _cells(cell: Callable[[list[Record]], str], tables: Tables) -> str:
 
 
 def _coverage(records: list[Record]) -> str:
-    """The share of test targets in central 90 % intervals."""
-    return _told([one["scores"]["coverage"]["90%"] for one in records])
+    return _told(_shares_inside(records))
+
+
+def _shares_inside(records: Iterable[Record]) -> list[float]:
+    """Shares of test targets in central 90 % intervals, where they were counted."""
+    found = [one["scores"].get("coverage", {}).get("90%") for one in records]
+    return [share for share in found if share is not None]
 
 
 def _uci_zonal(tables: Tables) -> str:
@@ -281,7 +308,7 @@ def _uci_failures(tables: Tables) -> str:
 
 
 def _some_methods(names: tuple[str, ...], tables: Tables) -> str:
-    """Some methods beside each other, on the tables that more than one of them met."""
+    """Some methods beside their variants, on the tables that any of those met."""
     some = {
         table: [one for one in records if one["method"] in names]
         for table, records in tables.items()
@@ -290,7 +317,7 @@ def _some_methods(names: tuple[str, ...], tables: Tables) -> str:
         {
             table: records
             for table, records in some.items()
-            if len(by_method(records)) > 1
+            if any(METHODS[one["method"]].variant for one in records)
         }
     )
 
@@ -331,10 +358,10 @@ def _depth_table(tables: Tables) -> str:
     return markdown_table(["layers drawn with", "learned", "median", "quartiles"], rows)
 
 
-_SOLVED = ("zonal-512", "zonal", "zonal-4096")
-_SHAPED = (
+# Methods beside variants of theirs.
+SIZES = ("zonal-512", "zonal", "zonal-4096")
+SHAPED = (
     "zonal",
-    "zonal-plain",
     "lightgbm",
     "lightgbm-shaped",
     "network",
@@ -351,8 +378,8 @@ LISTINGS: dict[str, Callable[[Tables], str]] = {
     "uci-seconds": functools.partial(_cells, _seconds),
     "uci-costs": _uci_costs,
     "uci-failures": _uci_failures,
-    "uci-solved": functools.partial(_some_methods, _SOLVED),
-    "uci-shaped": functools.partial(_some_methods, _SHAPED),
+    "uci-shaped": functools.partial(_some_methods, SHAPED),
+    "sizes": functools.partial(_some_methods, SIZES),
     "layouts": _changes_table,
     "susy": _two_classes_table,
     "covtype": _classes_table,

@@ -12,17 +12,17 @@ from zonal.bench.curves import draw_speed, speed_table, with_everyone
 from zonal.bench.listings import LISTINGS, Tables
 from zonal.bench.runs import METHODS, Record, stored
 
-__all__ = ["TABLES", "write_pages"]
+__all__ = ["TABLES", "gathered", "write_pages"]
 
 _PLACE = re.compile(r"(<!-- bench:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# Experiments whose fits are shown beside those of the same split of ``uci``.
+_BESIDE_EVERYONE = ("speed", "sizes")
 TABLES = LISTINGS | {"speed": speed_table}
 
 
 def write_pages(results: Path, pages: Iterable[Path], figures: Path) -> list[Path]:
     """Fill the places of pages with tables, and draw the figures; what was written."""
-    found: dict[str, Tables] = dict(stored(results))
-    if "speed" in found:
-        found["speed"] = with_everyone(found["speed"], found.get("uci", {}))
+    found = gathered(results)
     written = []
     for page in pages:
         text = page.read_text()
@@ -36,6 +36,15 @@ def write_pages(results: Path, pages: Iterable[Path], figures: Path) -> list[Pat
         draw_speed(found["speed"], path)
         written.append(path)
     return written
+
+
+def gathered(results: Path) -> dict[str, Tables]:
+    """What is stored, by experiment and table, with all that is compared there."""
+    found: dict[str, Tables] = dict(stored(results))
+    for name in _BESIDE_EVERYONE:
+        if name in found:
+            found[name] = with_everyone(found[name], found.get("uci", {}))
+    return found
 
 
 def _filled(place: re.Match, found: Mapping[str, Tables]) -> str:

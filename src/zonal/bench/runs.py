@@ -41,6 +41,7 @@ _NOT_THERE = ("not installed", "no data")
 # to start and to read its table.
 _PATIENCE = 3
 _STARTING = 60.0
+_LEAST_LIMIT = Settings().limit
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -209,7 +210,8 @@ def _alone(
     )
     process.start()
     theirs.close()
-    patience = _STARTING + _PATIENCE * settings.limit
+    # A limit is for what improves step by step; a first step may take longer.
+    patience = _STARTING + _PATIENCE * max(settings.limit, _LEAST_LIMIT)
     try:
         if not ours.poll(patience):
             return {"failed": f"not done after {patience:.0f} s"}

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from zonal.bench.experiments import EXPERIMENTS
 from zonal.bench.methods import Settings
-from zonal.bench.pages import TABLES
+from zonal.bench.pages import TABLES, gathered
 from zonal.bench.public import BUZZ, HOUSEHOLD, SONG, SUSY
-from zonal.bench.runs import perform, stored
+from zonal.bench.runs import perform
 
 __all__ = ["quick_run", "write_samples"]
 
@@ -34,6 +34,7 @@ _CHOSEN = {
     "airline": ("late", ("zonal", "linear")),
     "covtype": ("covtype", ("zonal", "linear")),
     "speed": ("kin40k", ("zonal-1s",)),
+    "sizes": ("kin40k", ("zonal-512",)),
     "layouts": ("kin40k", ("zonal-512", "zonal-sparse")),
     "depth": ("1-layer", ("zonal",)),
 }
@@ -114,7 +115,7 @@ def quick_run(
                 apart=False,
             )
             failed += [record for record in records if "failed" in record]
-    found = stored(results)
+    found = gathered(results)
     for name, table in TABLES.items():
         experiment = name.split("-")[0]
         if experiment in found:

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from zonal.bench.public import BUZZ, HOUSEHOLD, SONG, SUSY
 
 __all__ = [
+    "LARGE",
     "UCI",
     "Split",
     "buzz_split",
@@ -56,6 +57,10 @@ UCI = (
     "yacht",
     "wine",
     "houseelectric_hourly",
+)
+# Those of thousands of rows.
+LARGE = tuple(
+    name for name in UCI if name not in ("energy", "concrete", "yacht", "wine")
 )
 # Minutes of delay beyond which a flight is left out, and is late.
 _MOST_DELAY, _LATE = 360, 15

@@ -60,9 +60,9 @@ def bench(
     """Measure zonal beside its peers, and fill the documentation's tables.
 
     EXPERIMENTS are uci, susy, song, buzz, houseelectric, airline, covtype, speed,
-    layouts and depth; "all" is all of them, and "tables" fills the tables from what has
-    been measured before. Without any, what each of them does is printed. What is stored
-    is not run again.
+    sizes, layouts and depth; "all" is all of them, and "tables" fills the tables from
+    what has been measured before. Without any, what each of them does is printed. What
+    is stored is not run again.
 
     \b
     Examples:

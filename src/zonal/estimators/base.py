@@ -24,7 +24,7 @@ from zonal.frames import two_dimensional
 from zonal.generalised import GeneralisedModel
 from zonal.model import Model
 from zonal.objective import Process
-from zonal.recipe import Recipe
+from zonal.recipe import Recipe, affordable_sample
 from zonal.sources import (
     Chunk,
     Source,
@@ -257,7 +257,7 @@ class SphericalGP(
         """
         if len(rows) == 0:
             raise ValueError("every weight is zero: no row is left to learn from")
-        if len(rows) <= recipe_of(self, None).sample_rows:
+        if len(rows) <= affordable_sample(self.n_features):
             rows = merged(rows)
         return [source_of(one) for one in by_output(rows)]
 

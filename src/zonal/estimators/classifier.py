@@ -33,8 +33,8 @@ random_state, dtype
     ----------
     classes_ : ndarray
         The classes, in order.
-    depth_, relevance_, level_weights_, bound_, n_iter_, history_, n_features_in_, \
-feature_names_in_
+    depth_, n_samples_seen_, relevance_, level_weights_, bound_, n_iter_, history_, \
+n_features_in_, feature_names_in_
         As in `SphericalGPRegressor`.
 
     Examples

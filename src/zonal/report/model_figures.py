@@ -74,7 +74,7 @@ def captured_figure(found: list[tuple[str, float]]) -> Figure:
         bars(f"Captured variance of bands: {said}", names, shares, texts),
         "Bands of levels that have fewer features than harmonics, and how much of the "
         "prior variance is kept. What is lost makes intervals wider; more "
-        "features (solve_features) capture more.",
+        "features capture more.",
     )
 
 
