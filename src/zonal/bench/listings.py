@@ -297,7 +297,7 @@ def _uci_failures(tables: Tables) -> str:
     for table, records in in_order(tables):
         for record in records:
             if "failed" in record:
-                reason = re.sub(r"[\d,]{4,}", "N", record["failed"])
+                reason = re.sub(r"[\d,]+ x [\d,]+", "N x N", record["failed"])
                 lines[METHODS[record["method"]].title, reason].append(table)
     if not lines:
         return "None failed."
