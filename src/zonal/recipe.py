@@ -159,7 +159,7 @@ def affordable_sample(n_features: int) -> int:
     >>> affordable_sample(512), affordable_sample(1024)
     (60000, 15000)
     """
-    affordable = int(_MOST_ROWS * min(1.0, (512 / n_features) ** 2))
+    affordable = int(_MOST_ROWS * min(1.0, (512 / max(n_features, 1)) ** 2))
     return max(_FEWEST_ROWS, affordable)
 
 
