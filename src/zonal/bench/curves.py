@@ -8,31 +8,12 @@ from zonal.bench.listings import Tables, by_method, in_order, markdown_table
 from zonal.bench.methods import BUDGETS
 from zonal.bench.runs import METHODS, Record
 
-__all__ = ["draw_speed", "speed_table", "with_everyone"]
+__all__ = ["draw_speed", "speed_table"]
 
 _SPEED_FIGURE = (
     "![negative log density of test rows against seconds of training]"
     "(figures/time_to_quality.svg)"
 )
-
-
-def with_everyone(timed: Tables, whole: Tables) -> Tables:
-    """Some fits of the first split, and beside them those of all that is compared.
-
-    What was run for its own sake (with more time, say) stands for its method, unless it
-    failed.
-    """
-    found = {}
-    for table, records in timed.items():
-        good = [one for one in records if "scores" in one]
-        known = {one["method"] for one in good}
-        others = [
-            one
-            for one in whole.get(table, [])
-            if one["split"] == 0 and one["method"] not in known and "scores" in one
-        ]
-        found[table] = good + others
-    return found
 
 
 def curve_of_zonal(records: list[Record], score: str) -> list[tuple[float, float]]:

@@ -139,9 +139,8 @@ def uci():
     """Thirteen regression tables of the UCI repository, beside every peer.
 
     Published splits (a tenth of the rows to judge by), ten of the small tables and the
-    first of the large ones; targets standardised. GPyTorch
-    is stopped after five minutes, gpfy and GPJax after two and a half, if they have not
-    stopped by themselves.
+    first of the large ones; targets standardised. GPyTorch is stopped after five
+    minutes, gpfy and GPJax after two and a half, if they have not ended by themselves.
     """
 
 

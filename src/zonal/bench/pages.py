@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from zonal.bench.curves import draw_speed, speed_table, with_everyone
+from zonal.bench.curves import draw_speed, speed_table
 from zonal.bench.listings import LISTINGS, Tables
 from zonal.bench.runs import METHODS, Record, stored
 
@@ -43,7 +43,26 @@ def gathered(results: Path) -> dict[str, Tables]:
     found: dict[str, Tables] = dict(stored(results))
     for name in _BESIDE_EVERYONE:
         if name in found:
-            found[name] = with_everyone(found[name], found.get("uci", {}))
+            found[name] = _with_everyone(found[name], found.get("uci", {}))
+    return found
+
+
+def _with_everyone(timed: Tables, whole: Tables) -> Tables:
+    """Some fits of the first split, and beside them those of all that is compared.
+
+    What was run for its own sake (with more time, say) stands for its method, unless it
+    failed.
+    """
+    found = {}
+    for table, records in timed.items():
+        good = [one for one in records if "scores" in one]
+        known = {one["method"] for one in good}
+        others = [
+            one
+            for one in whole.get(table, [])
+            if one["split"] == 0 and one["method"] not in known and "scores" in one
+        ]
+        found[table] = good + others
     return found
 
 
