@@ -28,9 +28,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
+from zonal.chunks import Chunk
 from zonal.objective import fit_scales, value_and_gradient
 from zonal.posterior import Posterior
-from zonal.sources import CHUNK_ROWS, Chunk, Source
+from zonal.sources import CHUNK_ROWS, Source
 from zonal.statistics import collect
 
 COLUMNS, FEATURES = 8, 1024

@@ -53,8 +53,9 @@ import numpy as np
 from zonal import ARD, Basis, ContinuousDepth, whiten
 from zonal.blas import single_threaded_blas
 from zonal.learning import learn
-from zonal.objective import Process, evaluate, fit_scales
+from zonal.objective import evaluate, fit_scales
 from zonal.passes import core_count
+from zonal.process import Process
 from zonal.recipe import Recipe
 from zonal.sources import ArraySource
 from zonal.statistics import Statistics, collect

@@ -243,8 +243,8 @@ def cluster_pass(rows: int, parts: int, workers: int, features: int) -> float:
     """Seconds of a statistics pass on so many workers of one thread."""
     from distributed import Client, LocalCluster
 
+    from zonal.chunks import Chunk
     from zonal.dask import DaskSource
-    from zonal.sources import Chunk
     from zonal.statistics import collect
 
     whole = table(rows)

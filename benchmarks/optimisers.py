@@ -28,8 +28,9 @@ from zonal.bench.scores import number_scores
 from zonal.bench.tables import Split, data_folder, uci_split
 from zonal.frame import quiet_phases
 from zonal.learning import learn
-from zonal.objective import Process, evaluate, fit_scales
+from zonal.objective import evaluate, fit_scales
 from zonal.posterior import Posterior
+from zonal.process import Process
 from zonal.scaling import Scaling
 from zonal.sources import source_of
 from zonal.statistics import collect

@@ -28,7 +28,7 @@ import pyarrow as pa
 from zonal import SphericalGPClassifier, SphericalGPRegressor
 from zonal.bench.tables import data_folder
 from zonal.cli.data import Part, look_at
-from zonal.cli.scores import measured
+from zonal.scores.batches import measured
 from zonal.streams import Stream
 
 # Columns to be predicted, and what is said beside.

@@ -18,13 +18,13 @@ from sklearn.base import clone
 
 import zonal.dask
 from zonal import SphericalGPClassifier, SphericalGPRegressor, load
+from zonal.chunks import Chunk
 from zonal.dask import (
     DaskSource,
     DaskSphericalGPClassifier,
     DaskSphericalGPRegressor,
     LostClusterError,
 )
-from zonal.sources import Chunk
 
 # Dask warns of large graphs, of ports in use and of clusters that close.
 pytestmark = pytest.mark.filterwarnings("ignore")

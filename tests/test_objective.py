@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from zonal import ARD, NTK, Basis, ContinuousDepth, Projection, whiten
 from zonal.objective import (
-    Process,
     evaluate,
     factorise,
     fit_scales,
@@ -17,6 +16,7 @@ from zonal.objective import (
     value_and_gradient,
 )
 from zonal.parameters import free, free_gradient, named, with_free
+from zonal.process import Process
 from zonal.sources import ArraySource
 from zonal.statistics import collect
 

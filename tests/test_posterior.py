@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from zonal import ARD, Basis, ContinuousDepth, Recipe, fit, whiten
-from zonal.objective import Process, robust_cholesky
+from zonal.objective import robust_cholesky
 from zonal.posterior import Posterior
+from zonal.process import Process
 from zonal.sources import ArraySource
 from zonal.statistics import collect
 

@@ -20,15 +20,17 @@ from sklearn.exceptions import NotFittedError
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor
 from zonal.report import write_report
-from zonal.report.classes import class_scores
+from zonal.report.cells import cells_of
 from zonal.report.drawing import Axis
 from zonal.report.effects import effects_of
 from zonal.report.globe import globe_of
-from zonal.report.learned import relevances, spectrum_of
-from zonal.report.rows import HeldOut, held_out, text
-from zonal.report.scores import by_chance, regression_scores, residuals_of
+from zonal.report.learned import spectrum_of
 from zonal.report.words import escape, number
 from zonal.scaling import ConstantWarning
+from zonal.scores.classes import class_scores
+from zonal.scores.held_out import HeldOut, held_out, text
+from zonal.scores.numbers import by_chance, regression_scores, residuals_of
+from zonal.scores.relevance import relevances
 from zonal.summaries import captured_of
 
 pytestmark = pytest.mark.usefixtures("few_starts")
@@ -436,7 +438,7 @@ def test_the_worst_rows_are_found(regressor, binary, tmp_path):
     shuffled = np.random.default_rng(0).permutation(60)
     X, y = X.iloc[shuffled, [2, 0, 1]], y.iloc[shuffled]
     rows = held_out(regressor, X, y, None)
-    cells = rows.cells(regressor.columns_, np.array([7, 3]))
+    cells = cells_of(rows, regressor.columns_, np.array([7, 3]))
     assert cells[1] == X.town.iloc[[7, 3]].tolist()
     assert cells[0] == [number(one) for one in X[NASTY].iloc[[7, 3]]]
     page = written(regressor, X, y, tmp_path)

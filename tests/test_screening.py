@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from zonal import ArraySource, Bernoulli, Recipe, fit, fit_likelihood
+from zonal.chunks import Chunk
 from zonal.screening import _binned, _explained, paired_scales
-from zonal.sources import Chunk
 
 
 def table(rows=2000, columns=12, seed=0):

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from zonal.sources import ArraySource, Chunk, Source, joined
+from zonal.chunks import Chunk, joined
+from zonal.sampling import thin
+from zonal.sources import ArraySource, Source
 
 
 @pytest.fixture
@@ -114,5 +116,5 @@ def test_bad_input(table):
 def test_samples_do_not_follow_tables_drawn_with_the_same_seed():
     x = np.random.default_rng(0).random(5000)
     rows = ArraySource(x[:, None], x)
-    for sample in (rows.sample(1000, seed=0), rows.sample(5000).thinned(1000, seed=0)):
+    for sample in (rows.sample(1000, seed=0), thin(rows.sample(5000), 1000, seed=0)):
         assert 0.45 < sample.x.mean() < 0.55

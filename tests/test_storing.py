@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonal import ARD, Basis, ContinuousDepth, FreeSpectrum, Softmax
-from zonal.objective import Process
 from zonal.parameters import named
+from zonal.process import Process
 from zonal.storing import FileError, read, write
 
 SIMPLE = st.recursive(

@@ -368,7 +368,7 @@ def test_chunks_have_one_size_and_the_order_of_the_rows(folder):
     stream = Stream.files(folder / "many")
 
     def encode(part, first_row):
-        from zonal.sources import Chunk
+        from zonal.chunks import Chunk
 
         a = part.column("a").to_numpy()
         return Chunk(a[:, None], a)

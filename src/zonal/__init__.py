@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         StudentT,
     )
     from zonal.model import Model, fit
-    from zonal.objective import Process
     from zonal.posterior import Posterior, Prediction
+    from zonal.process import Process
     from zonal.recipe import Recipe
     from zonal.report import write_report
     from zonal.sources import ArraySource
@@ -122,7 +122,7 @@ _NAMES = {
         "StudentT",
     ),
     "model": ("Model", "fit"),
-    "objective": ("Process",),
+    "process": ("Process",),
     "posterior": ("Posterior", "Prediction"),
     "recipe": ("Recipe",),
     "report": ("write_report",),

@@ -9,7 +9,8 @@ from scipy.optimize import minimize
 from zonal.energy_prior import with_energy_prior
 from zonal.exact import at_rows, exact_value_and_gradient
 from zonal.frame import quiet_phases
-from zonal.objective import Process, Tightening, value_and_gradient
+from zonal.objective import Tightening, value_and_gradient
+from zonal.process import Process
 from zonal.sources import Source
 from zonal.unknowns import Unknowns
 

@@ -30,7 +30,7 @@ from zonal.kernel_values import numpy_shape
 from zonal.kernels import NTK, Kernel, equivalent_depth, nearest_depth
 from zonal.parameters import POSITIVE, Number, check_values, learned
 from zonal.phases import drawn_phases, kmeans_phases, random_phases
-from zonal.sources import row_bits
+from zonal.sampling import row_bits
 from zonal.sphere import Sphere
 
 __all__ = ["Basis", "count_levels", "feature_scales", "pull_energies", "pull_scales"]

@@ -1,21 +1,14 @@
-"""Where learning is, and how that is kept in a file."""
+"""Checkpoints: the progress of learning, kept in a file."""
 
-import dataclasses
 import os
 import warnings
 from pathlib import Path
 
-import numpy as np
-
-from zonal.inference import Passes
-from zonal.objective import Process
-from zonal.sites import Inferred
+from zonal.progress import Progress
 from zonal.storing import FileError, part_of, read, write
 
 __all__ = [
     "CheckpointWarning",
-    "Progress",
-    "Step",
     "check_place",
     "load_progress",
     "remove_progress",
@@ -25,39 +18,6 @@ __all__ = [
 
 class CheckpointWarning(UserWarning):
     """A checkpoint could not be written or removed; the fit itself goes on."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """What is reported while learning: where it is, and the bound per row there."""
-
-    stage: str
-    number: int
-    rows: int
-    bound: float
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Progress:
-    """Everything there is to know between two rounds of learning.
-
-    ``stage`` counts the samples, ``steps`` the steps on the present one; ``bound`` and
-    ``score`` are the bound per row and the held-out log density reached. Likelihoods
-    other than normal noise have ``sites`` too, inferred for the process, and ``passes``
-    over all rows, once these have begun.
-    """
-
-    process: Process
-    stage: int = 0
-    steps: int = 0
-    rounds: int = 0
-    bound: float = -np.inf
-    score: float = -np.inf
-    done: bool = False
-    history: tuple[Step, ...] = ()
-    sites: Inferred | None = None
-    passes: Passes | None = None
 
 
 def check_place(path: str | os.PathLike) -> None:

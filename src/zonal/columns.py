@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.frames import Name, Table, Values
-from zonal.scaling import rounded
-from zonal.sphere import LatitudeLongitude
+from zonal.rounding import rounded
 
 __all__ = ["Columns", "Look"]
 
@@ -138,6 +137,16 @@ class Columns:
         return [column.name for column in self.columns]
 
     @property
+    def input_names(self) -> list[str]:
+        """Names by which the columns are found in a file."""
+        if not self.named:
+            raise ValueError(
+                "the model was fitted to an array, whose columns have no names; fit it "
+                "to a table to use it here"
+            )
+        return list(map(str, self.names))
+
+    @property
     def outputs(self) -> list[str]:
         """Names of the matrix's columns."""
         return [name for column in self.columns for name in column.outputs]
@@ -198,6 +207,9 @@ class Columns:
                 _refuse_missing(name, values.missing, first_row)
             _refuse_infinite(name, numbers, first_row)
             pair.append(numbers)
+        # Here, so that tables without places are encoded without importing JAX.
+        from zonal.sphere import LatitudeLongitude
+
         return LatitudeLongitude().points(np.column_stack(pair))[0]
 
     def _check_names(self, names: Sequence[Name]) -> None:

@@ -28,12 +28,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zonal.chunks import Chunk, by_output
 from zonal.columns import Columns, Look
 from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.estimators.base import SphericalGP
 from zonal.estimators.tables import target_name
 from zonal.passes import sharing_cores
-from zonal.sources import CHUNK_ROWS, Chunk, Result, Source, by_output, source_of
+from zonal.sources import CHUNK_ROWS, Result, Source, source_of
 from zonal.streams import naming
 
 try:

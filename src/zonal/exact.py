@@ -29,9 +29,9 @@ from zonal.bands import (
 from zonal.basis import Basis, pull_energies
 from zonal.blas import single_threaded_blas
 from zonal.interpreted import series, series_slope
-from zonal.objective import Process, factorise
+from zonal.objective import factorise
+from zonal.process import Process
 from zonal.sources import Source
-from zonal.statistics import row_weights
 
 __all__ = ["at_rows", "exact_value_and_gradient", "is_series"]
 
@@ -69,7 +69,7 @@ def exact_value_and_gradient(
         pairs = _Pairs.of(process.basis, np.asarray(chunks[0].x, np.float64))
         value, covariance_bar, noise_bar = 0.0, np.zeros_like(pairs.covariance), 0.0
         for chunk in chunks:
-            weight, precision = row_weights(chunk)
+            weight, precision = chunk.weights, chunk.precisions
             spread, y = weight * precision / noise, np.asarray(chunk.y, np.float64)
             inner, bar, freedom, squares = _likelihood(pairs.covariance, spread, y)
             rows = weight.sum()

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.exceptions import ConvergenceWarning
 
-from zonal.checkpoints import Progress, Step, remove_progress
+from zonal.checkpoints import remove_progress
+from zonal.chunks import Chunk
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import Passes, infer
 from zonal.likelihoods import (
@@ -24,16 +25,19 @@ from zonal.likelihoods import (
     Likelihood,
     RealLikelihood,
 )
-from zonal.objective import Process, fit_scales
+from zonal.objective import fit_scales
 from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
+from zonal.process import Process
+from zonal.progress import Progress, Step
 from zonal.recipe import Recipe, scaling_of
 from zonal.resizing import enlarged
+from zonal.sampling import thin
 from zonal.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.site_learning import SiteLearner, refitted
 from zonal.sites import Inferred, marginals, proposed_sums
-from zonal.sources import ArraySource, Chunk, Source
-from zonal.statistics import Statistics, row_weights
+from zonal.sources import ArraySource, Source
+from zonal.statistics import Statistics
 
 __all__ = ["GeneralisedModel", "LatentPrediction", "fit_likelihood"]
 
@@ -166,7 +170,7 @@ def _counted_here(likelihood: Likelihood, source: Source) -> Counts:
             raise ValueError(f"{name} has no use for an exposure; counts have")
         y = np.asarray(chunk.y, np.float64)
         likelihood.check(y, rows)
-        weight, _ = row_weights(chunk)
+        weight = chunk.weights
         moments = moments + likelihood.moments(y, weight, chunk.exposure)
         total += float(weight.sum())
         rows += len(chunk)
@@ -273,7 +277,7 @@ def _refitted(
         processes = (shared,) * len(state.processes)
     else:
         processes = tuple(map(fitted, state.statistics, state.processes))
-    few = sample.thinned(_OWN_ROWS, 0)
+    few = thin(sample, _OWN_ROWS, 0)
     frame = whiten(state.processes[0].basis)
     at = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
     return processes, refitted(state.likelihood, few, *at(few))

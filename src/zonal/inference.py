@@ -34,7 +34,7 @@ from zonal.basis import Basis
 from zonal.blas import suited_blas
 from zonal.frame import Frame, whiten
 from zonal.likelihoods import Likelihood
-from zonal.objective import Process
+from zonal.process import Process
 from zonal.sites import (
     Inferred,
     added,
@@ -47,7 +47,7 @@ from zonal.sites import (
     scaled_up,
 )
 from zonal.sources import Source, source_of
-from zonal.statistics import Statistics, row_weights
+from zonal.statistics import Statistics
 
 __all__ = ["Passes", "infer", "infer_batches"]
 
@@ -377,7 +377,7 @@ def infer_batches(
     factors = (1.0,) * len(processes)
     now = start
     for number, batch in enumerate(source.chunks(batch_rows)):
-        weight = float(row_weights(batch)[0].sum())
+        weight = float(batch.weights.sum())
         if weight == 0:
             continue
         part, whole = source_of(batch), rows / weight

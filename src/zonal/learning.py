@@ -30,22 +30,24 @@ from zonal.basis import Basis
 from zonal.blas import suited_blas
 from zonal.checkpoints import (
     CheckpointWarning,
-    Progress,
-    Step,
     check_place,
     load_progress,
     save_progress,
 )
+from zonal.chunks import Chunk, by_output
 from zonal.exact import at_rows, is_series
 from zonal.frame import quiet_phases, whiten
 from zonal.kernels import ContinuousDepth, Kernel
-from zonal.objective import Process, evaluate, fit_scales
+from zonal.objective import evaluate, fit_scales
 from zonal.parameters import named, with_values
 from zonal.posterior import Posterior
+from zonal.process import Process
+from zonal.progress import Progress, Step
 from zonal.recipe import Recipe
 from zonal.resizing import enlarged, reduced
+from zonal.sampling import row_bits, thin
 from zonal.screening import paired_scales
-from zonal.sources import Chunk, Source, by_output, row_bits, source_of
+from zonal.sources import Source, source_of
 from zonal.sphere import ARD, Sphere
 from zonal.statistics import collect
 
@@ -301,7 +303,7 @@ class Learner:
     def _few(self) -> Chunk:
         """Rows that starts are tried on."""
         rows = _EXACT_START_ROWS if self.exact else _START_ROWS
-        return self.sample.thinned(rows, self.recipe.seed)
+        return thin(self.sample, rows, self.recipe.seed)
 
     def _attempt(self, start: Process) -> tuple[Process, float]:
         """Where a few steps on few rows lead, and their bound there."""
@@ -333,7 +335,7 @@ class Learner:
 
     def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
         recipe = self.recipe
-        candidates = self.sample.thinned(_CANDIDATE_ROWS, recipe.seed)
+        candidates = thin(self.sample, _CANDIDATE_ROWS, recipe.seed)
         return self._even(sphere, kernel, self.features, candidates)
 
     def _recut(self, process: Process, kernel: Kernel) -> Process:
@@ -379,7 +381,7 @@ class Learner:
             return self._widened(progress)
         last = progress.stage == len(sizes) - 1
         steps = min(_ROUND, recipe.most_steps - progress.steps) if last else _ROUND
-        rows = self.sample.thinned(sizes[progress.stage], recipe.seed + progress.stage)
+        rows = thin(self.sample, sizes[progress.stage], recipe.seed + progress.stage)
         kernels: list[Kernel | None] = [None]
         if progress.rounds == 0:
             # The first round is run with every cut of the spectrum: a dozen steps on
@@ -449,7 +451,7 @@ class Learner:
         features = process.basis.n_features
         if features == progress.process.basis.n_features:
             return done
-        rows = self.sample.thinned(int(_WIDE_WORK / features**2), recipe.seed)
+        rows = thin(self.sample, int(_WIDE_WORK / features**2), recipe.seed)
         steps = min(_WIDE_STEPS, recipe.most_steps)
         found, _ = self._improve(process, rows, steps, "widen", "free")
         if self.stopped:

@@ -17,19 +17,22 @@ from jaxtyping import Float
 
 from zonal.blas import suited_blas
 from zonal.calibration import Calibration
-from zonal.checkpoints import Step, remove_progress
+from zonal.checkpoints import remove_progress
+from zonal.chunks import Chunk
 from zonal.frame import quiet_phases, whiten
 from zonal.learning import learn
-from zonal.objective import Process, evaluate, fit_scales
+from zonal.objective import evaluate, fit_scales
 from zonal.parameters import Fields, same_values
 from zonal.passes import chunk_results
 from zonal.posterior import FunctionSamples, Posterior, Prediction
+from zonal.process import Process
+from zonal.progress import Step
 from zonal.recipe import Recipe, scaling_of
 from zonal.resizing import enlarged
 from zonal.scaling import ScaledSource, Scaling
-from zonal.sources import ArraySource, Chunk, Source, source_of
+from zonal.sources import ArraySource, Source, source_of
 from zonal.sphere import ARD
-from zonal.statistics import Statistics, collect, row_weights
+from zonal.statistics import Statistics, collect
 
 __all__ = ["Model", "fit", "fit_outputs"]
 
@@ -268,7 +271,7 @@ class Model(Fields):
         left_out = Prediction.joined(self.posterior.leave_one_out(source_of(rows)))
         error = np.asarray(rows.y, np.float64) - left_out.mean
         residuals = error / np.sqrt(left_out.variance_y)
-        calibration = Calibration.of(residuals, row_weights(rows)[0])
+        calibration = Calibration.of(residuals, rows.weights)
         return dataclasses.replace(self, calibration=calibration)
 
     def covariance(

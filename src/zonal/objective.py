@@ -27,29 +27,26 @@ from scipy.optimize import minimize
 
 from zonal.basis import Basis, feature_scales, pull_energies, pull_scales
 from zonal.blas import single_threaded_blas, suited_blas
+from zonal.chunks import Chunk
 from zonal.energy_prior import with_energy_prior
 from zonal.frame import Frame, RowSums, whiten
 from zonal.parameters import (
-    POSITIVE,
-    Number,
-    check_values,
     free,
     free_gradient,
-    learned,
     named,
     with_free,
 )
 from zonal.passes import chunk_results
-from zonal.sources import Chunk, Source
+from zonal.process import Process
+from zonal.sources import Source
 from zonal.statistics import (
     Statistics,
     Uncaptured,
     collect_all,
-    row_weights,
     uncaptured_of,
 )
 
-__all__ = ["Evaluation", "Process", "evaluate", "fit_scales", "value_and_gradient"]
+__all__ = ["Evaluation", "evaluate", "fit_scales", "value_and_gradient"]
 
 # Which penalty: the standard one, the tightened one, or the one with a common factor.
 Tightening = bool | Literal["common"]
@@ -70,17 +67,6 @@ _LARGEST_ENERGY = 100.0
 # The smallest noise that statistics resolve, relative to the same: below it, the
 # rounding of the sums outweighs what the noise contributes.
 _LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Process:
-    """A Gaussian process prior with Gaussian noise: everything that is learned."""
-
-    basis: Basis
-    noise: Number = learned(POSITIVE, default=0.1)
-
-    def __post_init__(self) -> None:
-        check_values(self)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -423,7 +409,7 @@ def _row_cotangents(
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """What one function's bound says of some rows' features and radii."""
     basis, noise, dtype = process.basis, float(process.noise), unit.dtype
-    weight, precision = row_weights(chunk)
+    weight, precision = chunk.weights, chunk.precisions
     table = uncaptured_of(basis, unit, radial, weight, precision)
     unexplained, _ = unexplained_of(basis, table)
     slope = _penalty_slope(table, unexplained, noise, tightened, result.factor)

@@ -23,12 +23,14 @@ from scipy.special import ndtri
 from zonal.basis import feature_scales
 from zonal.blas import single_threaded_blas
 from zonal.calibration import Calibration
+from zonal.chunks import Chunk
 from zonal.frame import Frame, quiet_phases, whiten
-from zonal.objective import Process, factorise, robust_cholesky
+from zonal.objective import factorise, robust_cholesky
 from zonal.parameters import Fields
 from zonal.passes import chunk_results
-from zonal.sources import ArraySource, Chunk, Source
-from zonal.statistics import Statistics, row_weights
+from zonal.process import Process
+from zonal.sources import ArraySource, Source
+from zonal.statistics import Statistics
 
 __all__ = ["Posterior", "Prediction"]
 
@@ -105,7 +107,7 @@ class Posterior(Fields):
     Examples
     --------
     >>> from zonal import ARD, Basis, ContinuousDepth, whiten
-    >>> from zonal.objective import Process
+    >>> from zonal.process import Process
     >>> from zonal.statistics import collect
     >>> x = np.linspace(-1, 1, 50)[:, None]
     >>> process = Process(Basis.build(ARD.isotropic(1), ContinuousDepth(), 30), 0.01)
@@ -226,7 +228,7 @@ class Posterior(Fields):
         prior = float(basis.variance) * basis.total_energy
         left = (1 + jitter) * prior - removed
         variance = radial**2 * np.maximum(left, 1e-9 * prior)
-        _, precision = row_weights(chunk)
+        precision = chunk.precisions
         mean = radial * (values @ mean_weights)
         return Prediction(mean, variance, variance + noise / precision)
 
@@ -259,7 +261,7 @@ class Posterior(Fields):
         noise = float(self.process.noise)
         features, rest = self.split_variance(chunk.x)
         kept = solve_triangular(self.factor, features.T, lower=True)
-        weight, precision = row_weights(chunk)
+        weight, precision = chunk.weights, chunk.precisions
         known = np.sum(kept**2, axis=0)
         leverage = np.minimum(weight * precision * known / noise, 1 - 1e-9)
         mean = features @ self.weights

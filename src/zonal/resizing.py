@@ -10,10 +10,11 @@ import numpy as np
 
 from zonal.bands import Band, CompleteLevel, band_kernel
 from zonal.basis import Basis
+from zonal.chunks import Chunk
 from zonal.kernel_values import numpy_shape
-from zonal.objective import Process
 from zonal.phases import drawn_phases
-from zonal.sources import Chunk
+from zonal.process import Process
+from zonal.sampling import thin
 
 __all__ = ["enlarged", "reduced"]
 
@@ -35,7 +36,7 @@ def enlarged(process: Process, n_features: int, rows: Chunk, seed: int) -> Proce
     n_features = min(n_features, len(rows))
     enough = min(max(_LEAST_CANDIDATES, _CANDIDATES * n_features), _MOST_CANDIDATES)
     sphere = process.basis.sphere
-    points = np.unique(sphere.points(rows.thinned(enough, seed).x)[0], axis=0)
+    points = np.unique(sphere.points(thin(rows, enough, seed).x)[0], axis=0)
     return _resized(process, n_features, points, seed)
 
 

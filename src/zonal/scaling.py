@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from zonal.sources import CHUNK_ROWS, Chunk, Result, Source
-from zonal.statistics import row_weights
+from zonal.chunks import Chunk
+from zonal.rounding import rounded, to_multiple
+from zonal.sources import CHUNK_ROWS, Result, Source
 
 __all__ = ["ConstantWarning", "ScaledSource", "Scaling"]
 
@@ -24,9 +25,6 @@ _KNOTS = 257
 _CLIPPED = 1e-3
 # A deviation this small beside the values themselves is rounding.
 _ROUNDING = 1e-13
-# Binary digits of a deviation that are kept, and places of a mean beside it.
-_BITS = 30
-_PLACES = 30
 
 
 class ConstantWarning(UserWarning):
@@ -57,7 +55,8 @@ class Scaling:
 
     Examples
     --------
-    >>> from zonal.sources import ArraySource
+    >>> from zonal.rounding import rounded, to_multiple
+    from zonal.sources import ArraySource
     >>> x = np.array([[1.0], [3.0], [5.0]])
     >>> scaling = Scaling.learn(ArraySource(x, np.array([10.0, 20.0, 30.0])))
     >>> scaling.inputs(x)[:, 0].round(3)
@@ -122,12 +121,12 @@ class Scaling:
         width, residual = rounded(width[:-1]), float(rounded(residual))
         return dataclasses.replace(
             start,
-            centre=_to_multiple(moments.mean[:-1], width),
+            centre=to_multiple(moments.mean[:-1], width),
             width=width,
-            target_centre=float(_to_multiple(centre, residual)),
+            target_centre=float(to_multiple(centre, residual)),
             target_width=residual,
             target_varies=not constant[-1],
-            slopes=_to_multiple(slopes, 1.0),
+            slopes=to_multiple(slopes, 1.0),
             precision=float(rounded(np.exp(moments.log_precision / moments.count))),
         )
 
@@ -186,7 +185,7 @@ class Scaling:
         y = np.asarray(chunk.y, np.float64) - self.target_centre
         precision = chunk.precision
         if self.precision != 1.0:
-            precision = row_weights(chunk)[1] / self.precision
+            precision = chunk.precisions / self.precision
         return dataclasses.replace(
             chunk, x=x, y=y / self.target_width - x @ self.slopes, precision=precision
         )
@@ -259,7 +258,7 @@ class _Moments:
         total = cls(0.0, np.zeros(size), np.zeros((size, size)))
         for chunk in source.chunks():
             table = np.column_stack([scaling.inputs(chunk.x), chunk.y])
-            total = total.merged(cls._of_table(table, *row_weights(chunk)))
+            total = total.merged(cls._of_table(table, chunk.weights, chunk.precisions))
         return total
 
     @classmethod
@@ -285,24 +284,6 @@ class _Moments:
             + np.outer(apart, apart) * (self.count * other.count / count),
             self.log_precision + other.log_precision,
         )
-
-
-def rounded(values: np.ndarray | float) -> np.ndarray:
-    """Numbers with the digits that do not depend on the order of a summation.
-
-    What is learned then is the same to the last bit, whether rows come from memory,
-    from files or from several machines.
-    """
-    mantissa, exponent = np.frexp(values)
-    kept = np.ldexp(np.round(np.ldexp(mantissa, _BITS)), exponent - _BITS)
-    return np.asarray(kept)
-
-
-def _to_multiple(values: np.ndarray | float, width: np.ndarray | float) -> np.ndarray:
-    """Numbers rounded to a small part of a width."""
-    _, exponent = np.frexp(np.where(np.isfinite(width), width, 1.0))
-    kept = np.round(np.ldexp(values, _PLACES - exponent))
-    return np.asarray(np.ldexp(kept, exponent - _PLACES))
 
 
 def _knots(source: Source, tails: str, seed: int) -> np.ndarray:

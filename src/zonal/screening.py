@@ -8,8 +8,7 @@ leads to it. Pairs of columns show it at once, and all pairs are two matrix prod
 import numpy as np
 from jaxtyping import Float
 
-from zonal.sources import Chunk
-from zonal.statistics import row_weights
+from zonal.chunks import Chunk
 
 __all__ = ["paired_scales"]
 
@@ -65,7 +64,7 @@ def _explained(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Share of the targets that columns explain, alone and in pairs, less chance."""
     count, columns = rows.x.shape
-    weight = row_weights(rows)[0].astype(np.float32)
+    weight = rows.weights.astype(np.float32)
     where = np.column_stack([_binned(column) for column in rows.x.T])
     ones = np.zeros((count, columns, _BINS), np.float32)
     np.put_along_axis(ones, where[:, :, None], 1.0, axis=2)

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 
 from zonal.ascent import Ascent, sample_dtype
-from zonal.checkpoints import Progress, Step
+from zonal.chunks import Chunk
 from zonal.frame import quiet_phases, whiten
 from zonal.inference import infer
 from zonal.learning import Learner
 from zonal.likelihoods import ClassLikelihood, Likelihood
-from zonal.objective import Process
 from zonal.parameters import same_values
+from zonal.process import Process
+from zonal.progress import Progress, Step
 from zonal.recipe import Recipe
 from zonal.sites import Inferred, marginals
-from zonal.sources import Chunk, Source, source_of
-from zonal.statistics import collect_all, row_weights
+from zonal.sources import Source, source_of
+from zonal.statistics import collect_all
 
 __all__ = ["SiteLearner", "refitted"]
 
@@ -131,7 +132,7 @@ class SiteLearner(Learner):
             self.stopped = "an interrupt"
         if stage != "start":
             self._tried.append((rows, state))
-        total = float(row_weights(rows)[0].sum())
+        total = float(rows.weights.sum())
         return state.processes[0], state.bound / total
 
     def _settle(self, process: Process) -> None:
@@ -201,5 +202,5 @@ def refitted(
     likelihood: Likelihood, rows: Chunk, mean: np.ndarray, variance: np.ndarray
 ) -> Likelihood:
     """The likelihood with its own parameters fitted to rows of known marginals."""
-    y, (weight, _) = np.asarray(rows.y, np.float64), row_weights(rows)
+    y, weight = np.asarray(rows.y, np.float64), rows.weights
     return likelihood.refitted(y, weight, mean, variance, rows.exposure)

@@ -15,18 +15,19 @@ from jaxtyping import Float
 
 from zonal.basis import Basis, feature_scales
 from zonal.blas import triangular_product
+from zonal.chunks import Chunk
 from zonal.frame import Frame, whiten
 from zonal.likelihoods import Likelihood
-from zonal.objective import Process, unexplained_of
+from zonal.objective import unexplained_of
 from zonal.parameters import Fields
 from zonal.passes import chunk_results
 from zonal.posterior import Posterior
-from zonal.sources import ArraySource, Chunk, Source
+from zonal.process import Process
+from zonal.sources import ArraySource, Source
 from zonal.statistics import (
     RunningSum,
     Statistics,
     row_statistics,
-    row_weights,
     uncaptured_of,
 )
 
@@ -123,7 +124,7 @@ def _first_sums_here(
         if sites is None:
             return None
         unit, radial = frame.unit_features(chunk.x)
-        weight, _ = row_weights(chunk)
+        weight = chunk.weights
         return [
             row_statistics(frame.basis, unit, radial, target, weight, precision)
             for target, precision in zip(
@@ -420,7 +421,7 @@ def _visit(
     """A chunk's share in the bound, and its next sites."""
     unit, radial = frame.unit_features(chunk.x)
     mean, variance = _marginals_at(predict, offsets, frame, unit, radial)
-    weight, _ = row_weights(chunk)
+    weight = chunk.weights
     y = np.asarray(chunk.y, np.float64)
     expected = likelihood.expected(y, mean, variance, chunk.exposure)
     precision = np.clip(-2 * expected.variance_bar, _LEAST_PRECISION, _MOST_PRECISION)

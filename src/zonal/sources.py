@@ -6,73 +6,20 @@ through this one door; files and clusters are further sources of the same kind.
 """
 
 import abc
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float
 
-__all__ = ["ArraySource", "Chunk", "Source"]
+from zonal.chunks import Chunk
+from zonal.sampling import drawn_from, row_bits, two_drawn
+
+__all__ = ["ArraySource", "Source"]
 
 CHUNK_ROWS = 4096
-# Keeps our random numbers apart from those of others with the same seed.
-_OWN_BITS = 0x7A6F6E616C
 
 Result = TypeVar("Result")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Chunk:
-    """Some rows: inputs, targets, and what else is known of each.
-
-    ``weight`` repeats a row: weight 2 is the row twice. ``precision`` is what is known
-    of its noise: precision 4 means half the standard deviation. ``exposure`` is what a
-    row's rate is multiplied by where the target counts. None stands for ones.
-    """
-
-    x: Float[np.ndarray, "rows inputs"]
-    y: Float[np.ndarray, "rows ..."]
-    weight: Float[np.ndarray, " rows"] | None = None
-    precision: Float[np.ndarray, " rows"] | None = None
-    exposure: Float[np.ndarray, " rows"] | None = None
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, rows: slice | np.ndarray) -> "Chunk":
-        def part(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[rows]
-
-        return Chunk(
-            self.x[rows],
-            self.y[rows],
-            part(self.weight),
-            part(self.precision),
-            part(self.exposure),
-        )
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Which rows weigh anything."""
-        return np.ones(len(self), bool) if self.weight is None else self.weight > 0
-
-    def thinned(self, rows: int, seed: int) -> "Chunk":
-        """At most so many of the rows, drawn evenly, in their order."""
-        if rows >= len(self):
-            return self
-        generator = np.random.default_rng(row_bits(seed))
-        return self[np.sort(generator.choice(len(self), rows, replace=False))]
-
-
-def row_bits(seed: int) -> np.random.PCG64:
-    """Random bits to choose rows by.
-
-    Not those of ``default_rng(seed)``: many a table was drawn with them, and the rows
-    with the smallest keys would be those with the smallest values.
-    """
-    return np.random.PCG64([seed, _OWN_BITS])
 
 
 class Source(abc.ABC):
@@ -115,98 +62,6 @@ class Source(abc.ABC):
     def first_row(self) -> int:
         """How many rows of the table come before these."""
         return 0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Drawn:
-    """Rows of a table that have drawn the smallest keys."""
-
-    count: int
-    keys: np.ndarray
-    rows: Chunk
-
-    def cut(self) -> "Drawn":
-        """No more than were asked for."""
-        if len(self.keys) <= self.count:
-            return self
-        stay = np.sort(np.argpartition(self.keys, self.count - 1)[: self.count])
-        return Drawn(self.count, self.keys[stay], self.rows[stay])
-
-
-def drawn_from(count: int, seed: int, source: Source) -> Drawn:
-    """Rows with the smallest keys of all that a source has."""
-    bits = row_bits(seed)
-    bits.advance(source.first_row)
-    generator = np.random.default_rng(bits)
-    kept: Drawn | None = None
-    waiting: list[Drawn] = []
-    limit = np.inf
-    for chunk in source.chunks():
-        keys = generator.random(len(chunk))
-        small = np.flatnonzero((keys < limit) & chunk.counts)
-        waiting.append(Drawn(count, keys[small], chunk[small]))
-        if kept is None or sum(len(one.keys) for one in waiting) > count // 2:
-            kept = _all_drawn([kept, *waiting])
-            waiting = []
-            if len(kept.keys) == count:
-                limit = float(kept.keys.max())
-    if kept is None:
-        raise ValueError("the source has no rows; give it at least one")
-    return _all_drawn([kept, *waiting])
-
-
-def two_drawn(one: Drawn, other: Drawn) -> Drawn:
-    """Those with the smallest keys of two parts of a table, in their order."""
-    return _all_drawn([one, other])
-
-
-def _all_drawn(parts: "list[Drawn | None]") -> Drawn:
-    every = [part for part in parts if part is not None]
-    if len(every) == 1:
-        return every[0].cut()
-    keys = np.concatenate([part.keys for part in every])
-    return Drawn(every[0].count, keys, joined([part.rows for part in every])).cut()
-
-
-def merged(rows: Chunk) -> Chunk:
-    """The same rows in an order of their own, each once, with the weights added up.
-
-    Whatever is learned from them then depends neither on the order that they came in
-    nor on whether a row came twice or with twice the weight.
-    """
-    rows = rows[rows.counts]
-    weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-    columns = [rows.x, rows.y.reshape(len(rows), -1)]
-    columns += [
-        one[:, None] for one in (rows.precision, rows.exposure) if one is not None
-    ]
-    table = np.hstack([one.astype(np.float64, copy=False) for one in columns])
-    _, first, place = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    total = np.bincount(place.ravel(), weight)
-    return dataclasses.replace(rows[first], weight=total)
-
-
-def joined(chunks: list[Chunk]) -> Chunk:
-    """Chunks one below the other."""
-
-    def column(name: str) -> np.ndarray | None:
-        parts = [getattr(chunk, name) for chunk in chunks]
-        if all(part is None for part in parts):
-            return None
-        sizes = [len(chunk) for chunk in chunks]
-        filled = [
-            np.ones(size) if part is None else part
-            for part, size in zip(parts, sizes, strict=True)
-        ]
-        return np.concatenate(filled)
-
-    return Chunk(
-        np.concatenate([chunk.x for chunk in chunks]),
-        np.concatenate([chunk.y for chunk in chunks]),
-        column("weight"),
-        column("precision"),
-        column("exposure"),
-    )
 
 
 class ArraySource(Source):
@@ -262,13 +117,6 @@ class ArraySource(Source):
             smallest = np.argpartition(keys[rows], count - 1)[:count]
             rows = np.sort(rows[smallest])
         return self._all[rows]
-
-
-def by_output(rows: Chunk) -> list[Chunk]:
-    """The same rows with one target each, where they have several."""
-    if rows.y.ndim == 1:
-        return [rows]
-    return [dataclasses.replace(rows, y=target) for target in rows.y.T]
 
 
 def source_of(rows: Chunk) -> ArraySource:

@@ -21,9 +21,10 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.basis import Basis
+from zonal.chunks import Chunk
 from zonal.frame import Frame
 from zonal.passes import chunk_results
-from zonal.sources import Chunk, Source
+from zonal.sources import Source
 
 __all__ = ["Statistics", "Uncaptured", "collect"]
 
@@ -232,7 +233,9 @@ def chunk_statistics(frame: Frame, *chunks: Chunk) -> list[Statistics]:
     """
     unit, radial = frame.unit_features(chunks[0].x)
     return [
-        row_statistics(frame.basis, unit, radial, chunk.y, *row_weights(chunk))
+        row_statistics(
+            frame.basis, unit, radial, chunk.y, chunk.weights, chunk.precisions
+        )
         for chunk in chunks
     ]
 
@@ -261,15 +264,6 @@ def row_statistics(
         float(weight.sum()),
         float(np.sum(weight * np.log(precision))),
         table,
-    )
-
-
-def row_weights(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-    """Weight and precision of each row, ones where none are given."""
-    ones = np.ones(len(chunk))
-    return (
-        ones if chunk.weight is None else np.asarray(chunk.weight, np.float64),
-        ones if chunk.precision is None else np.asarray(chunk.precision, np.float64),
     )
 
 

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from zonal.chunks import Chunk, joined
 from zonal.frames import refuse_lazy
-from zonal.sources import CHUNK_ROWS, Chunk, Source, joined
+from zonal.sources import CHUNK_ROWS, Source
 
 __all__ = ["Batch", "Stream", "StreamSource", "stream_of"]
 

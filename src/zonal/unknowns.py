@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from zonal.objective import Process
 from zonal.parameters import free, free_gradient, named, with_free, with_values
+from zonal.process import Process
 from zonal.sphere import ARD
 
 __all__ = ["Unknowns"]

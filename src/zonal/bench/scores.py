@@ -7,9 +7,9 @@ from jaxtyping import Float
 
 from zonal.distributions import PredictiveDistribution
 from zonal.posterior import Prediction
-from zonal.report.classes import class_scores
-from zonal.report.rows import HeldOut
-from zonal.report.scores import regression_scores
+from zonal.scores.classes import class_scores
+from zonal.scores.held_out import HeldOut
+from zonal.scores.numbers import regression_scores
 
 __all__ = ["class_numbers", "normal", "number_scores"]
 

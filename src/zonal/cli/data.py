@@ -25,7 +25,6 @@ __all__ = [
     "check_roles",
     "checked_output",
     "guessed_task",
-    "inputs_of",
     "left_out",
     "look_at",
     "opened",
@@ -227,16 +226,6 @@ def left_out(look: TargetLook) -> str:
     return f"left out, because {why} is missing: {counted(look.missing, 'row')}"
 
 
-def inputs_of(model: Any) -> list[str]:
-    """Names of the columns that a model was fitted to."""
-    if not model.columns_.named:
-        raise ValueError(
-            "the model was fitted to an array, whose columns have no names; fit it to "
-            "a table to use it here"
-        )
-    return list(map(str, model.columns_.names))
-
-
 def check_roles(*names: str | None) -> None:
     """Refuse a column that is to be two things at once."""
     given = [name for name in names if name is not None]
@@ -253,7 +242,7 @@ def answered(
     say: Callable[[str], None],
 ) -> Stream:
     """The columns of a table that a model knows, and the rows that have a target."""
-    names = [*inputs_of(model), target, *([] if weight is None else [weight])]
+    names = [*model.columns_.input_names, target, *([] if weight is None else [weight])]
     check_roles(*names)
     check_columns(stream, names)
     look = look_at(stream, target, 0.0, 0)

@@ -20,7 +20,7 @@ from zonal.cli.scores import metric_lines
 from zonal.cli.using import target_of
 from zonal.cli.words import lines_of, print_json
 from zonal.estimators import load
-from zonal.report.learned import relevances
+from zonal.scores.relevance import relevances
 from zonal.summaries import statistics_of
 
 __all__ = ["forget", "inspect", "merge", "update"]

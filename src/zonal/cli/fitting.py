@@ -30,13 +30,14 @@ from zonal.cli.options import (
     weight_option,
 )
 from zonal.cli.progress import Display
-from zonal.cli.scores import measured, metric_lines
+from zonal.cli.scores import metric_lines
 from zonal.cli.using import some_rows
 from zonal.cli.words import counted, duration, lines_of, note, print_json
 from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.estimators.base import SphericalGP
 from zonal.report import write_report
-from zonal.report.learned import relevances
+from zonal.scores.batches import measured
+from zonal.scores.relevance import relevances
 from zonal.streams import Stream, check_columns
 
 __all__ = ["fit"]

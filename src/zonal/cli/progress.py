@@ -14,8 +14,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from zonal.checkpoints import Step
 from zonal.cli.words import duration
+from zonal.progress import Step
 
 __all__ = ["Display"]
 

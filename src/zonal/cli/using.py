@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from zonal.cli.data import Watched, answered, checked_output, inputs_of, opened
+from zonal.cli.data import Watched, answered, checked_output, opened
 from zonal.cli.options import (
     data_argument,
     delimiter_option,
@@ -24,10 +24,11 @@ from zonal.cli.options import (
     weight_option,
 )
 from zonal.cli.progress import Display
-from zonal.cli.scores import measured, metric_lines
+from zonal.cli.scores import metric_lines
 from zonal.cli.words import counted, lines_of, note, print_json
 from zonal.estimators import SphericalGPClassifier, load
 from zonal.report import write_report
+from zonal.scores.batches import measured
 from zonal.streams import Stream, check_columns, naming, read_ahead, values_of
 
 __all__ = ["evaluate", "predict", "report", "some_rows", "target_of"]
@@ -91,7 +92,7 @@ def _predictions(
     model: Any, stream: Stream, coverage: float, ids: Sequence[str]
 ) -> Iterator[pa.Table]:
     """Tables of predictions, one for each batch."""
-    inputs, kept = inputs_of(model), list(dict.fromkeys(ids))
+    inputs, kept = model.columns_.input_names, list(dict.fromkeys(ids))
     check_columns(stream, [*inputs, *kept])
     read = list(dict.fromkeys([*inputs, *kept]))
     for frame, origin, _ in read_ahead(stream.batches(read)):
@@ -244,7 +245,7 @@ def some_rows(
     say: Callable[[str], None],
 ) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """Rows with targets and weights in memory: all, or as many as a report needs."""
-    inputs = inputs_of(model)
+    inputs = model.columns_.input_names
     read = [*inputs, target, *([] if weight is None else [weight])]
     count = stream.n_rows
     share = 1.0 if not count else min(_MOST_ROWS / count, 1.0)

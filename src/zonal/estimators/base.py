@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from zonal.checkpoints import Step, check_place
+from zonal.checkpoints import check_place
+from zonal.chunks import Chunk, by_output, joined, merged
 from zonal.columns import Columns, Look
 from zonal.estimators.settings import recipe_of, sphere_of
 from zonal.estimators.tables import (
@@ -23,17 +24,10 @@ from zonal.estimators.tables import (
 from zonal.frames import two_dimensional
 from zonal.generalised import GeneralisedModel
 from zonal.model import Model
-from zonal.objective import Process
+from zonal.process import Process
+from zonal.progress import Step
 from zonal.recipe import Recipe, affordable_sample
-from zonal.sources import (
-    Chunk,
-    Source,
-    by_output,
-    checked,
-    joined,
-    merged,
-    source_of,
-)
+from zonal.sources import Source, checked, source_of
 from zonal.sphere import ARD
 from zonal.storing import write
 from zonal.streams import stream_of

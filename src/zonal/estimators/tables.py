@@ -9,8 +9,9 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from zonal.chunks import Chunk
 from zonal.columns import Columns
-from zonal.sources import Chunk, Source, checked, positive
+from zonal.sources import Source, checked, positive
 from zonal.streams import (
     Stream,
     StreamError,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zonal.report.page import page_of
-from zonal.report.rows import held_out
+from zonal.scores.held_out import held_out
 
 __all__ = ["write_report"]
 

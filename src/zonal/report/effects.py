@@ -11,8 +11,8 @@ from scipy.special import softmax
 from zonal.generalised import GeneralisedModel, LatentPrediction
 from zonal.likelihoods import ClassLikelihood, Softmax
 from zonal.model import Model
-from zonal.report.learned import column_names, relevance_of
-from zonal.report.rows import HeldOut
+from zonal.scores.held_out import HeldOut
+from zonal.scores.relevance import column_names, relevance_of
 from zonal.sphere import UnitVectors
 
 __all__ = ["Course", "Effect", "effects_of"]

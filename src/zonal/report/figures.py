@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from zonal.report.classes import ClassScores
 from zonal.report.drawing import Axis, Plot
-from zonal.report.scores import RegressionScores, Residuals, by_chance
 from zonal.report.words import number, percent
+from zonal.scores.classes import ClassScores
+from zonal.scores.numbers import RegressionScores, Residuals, by_chance
 
 __all__ = [
     "Figure",

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from zonal.generalised import LatentPrediction
 from zonal.likelihoods import ClassLikelihood
 from zonal.posterior import Prediction
-from zonal.report.rows import HeldOut
+from zonal.scores.held_out import HeldOut
 from zonal.sphere import LatitudeLongitude, UnitVectors
 
 __all__ = ["Globe", "Layer", "globe_of"]

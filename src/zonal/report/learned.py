@@ -10,17 +10,13 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.kernels import NTK
-from zonal.report.rows import HeldOut
 from zonal.report.words import number
-from zonal.sphere import LatitudeLongitude
+from zonal.scores.held_out import HeldOut
 from zonal.summaries import statistics_of
 
 __all__ = [
     "Spectrum",
-    "column_names",
     "fitted_rows",
-    "relevance_of",
-    "relevances",
     "settings_of",
     "spectrum_of",
 ]
@@ -57,44 +53,6 @@ def spectrum_of(model: Any) -> Spectrum:
 def fitted_rows(model: Any) -> float:
     """Rows that the model was fitted to, counted by weight."""
     return float(statistics_of(model).rows)
-
-
-def column_names(model: Any) -> list[str]:
-    """What columns are called, with words for those of an array, which have none."""
-    if isinstance(model.process_.basis.sphere, LatitudeLongitude):
-        unnamed = ("latitude", "longitude")
-    else:
-        unnamed = [f"column {place}" for place in range(model.n_features_in_)]
-    pairs = zip(model.columns_.names, unnamed, strict=True)
-    return [name if isinstance(name, str) else other for name, other in pairs]
-
-
-def relevance_of(model: Any) -> np.ndarray | None:
-    """Each column's share in telling rows apart; None where rows are points."""
-    return getattr(model, "relevance_", None)
-
-
-def relevances(model: Any, most: int = 15) -> list[tuple[str, float]]:
-    """The most relevant columns; latitude and longitude are one place."""
-    shares = relevance_of(model)
-    if shares is None:
-        return []
-    columns = model.columns_.columns
-    named = column_names(model)
-    kinds = [column.kind for column in columns]
-    if "latitude" in kinds:
-        pair = (named[kinds.index("latitude")], named[kinds.index("longitude")])
-        named[kinds.index("latitude")] = ", ".join(pair)
-    order = [
-        place
-        for place in np.argsort(-shares, kind="stable")
-        if columns[place].kind != "longitude"
-    ]
-    found = [(named[place], float(shares[place])) for place in order[:most]]
-    if len(order) > most:
-        rest = float(shares[order[most:]].sum())
-        found.append((f"{len(order) - most} more", rest))
-    return found
 
 
 def settings_of(model: Any, rows: HeldOut) -> list[tuple[str, str]]:

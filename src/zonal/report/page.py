@@ -8,19 +8,14 @@ import numpy as np
 
 from zonal.estimators import SphericalGPClassifier
 from zonal.report import figures, model_figures, sections
-from zonal.report.classes import ClassScores, class_scores
 from zonal.report.effects import effects_of
 from zonal.report.globe import globe_of
-from zonal.report.learned import (
-    fitted_rows,
-    relevance_of,
-    relevances,
-    settings_of,
-    spectrum_of,
-)
-from zonal.report.rows import HeldOut
-from zonal.report.scores import RegressionScores, regression_scores, residuals_of
+from zonal.report.learned import fitted_rows, settings_of, spectrum_of
 from zonal.report.words import escape, number
+from zonal.scores.classes import ClassScores, class_scores
+from zonal.scores.held_out import HeldOut
+from zonal.scores.numbers import RegressionScores, regression_scores, residuals_of
+from zonal.scores.relevance import relevance_of, relevances
 from zonal.summaries import captured_of
 
 __all__ = ["page_of"]

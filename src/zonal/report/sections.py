@@ -5,15 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from zonal.report.classes import ClassScores
+from zonal.report.cells import cells_of
 from zonal.report.effects import Effect
 from zonal.report.figures import Figure
 from zonal.report.globe import Globe
-from zonal.report.learned import Spectrum, column_names
+from zonal.report.learned import Spectrum
 from zonal.report.model_figures import effect_figure
-from zonal.report.rows import HeldOut
-from zonal.report.scores import RegressionScores, by_chance
 from zonal.report.words import cut, escape, number, percent
+from zonal.scores.classes import ClassScores
+from zonal.scores.held_out import HeldOut
+from zonal.scores.numbers import RegressionScores, by_chance
+from zonal.scores.relevance import column_names
 
 __all__ = [
     "confusion",
@@ -265,7 +267,7 @@ def worst_rows(
             for row in worst
         ]
         head = [rows.target, "predicted", "its probability", "probability of the truth"]
-    cells = rows.cells(model.columns_, worst)
+    cells = cells_of(rows, model.columns_, worst)
     body = [
         [str(rows.numbers[row]), *said, *(cells[place][line] for place in columns)]
         for line, (row, said) in enumerate(zip(worst, told, strict=True))

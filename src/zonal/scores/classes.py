@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from zonal.report.rows import HeldOut
+from zonal.scores.held_out import HeldOut
 
 __all__ = ["ClassScores", "Curve", "class_scores"]
 

@@ -1,7 +1,6 @@
 """Held-out rows: what is given, checked, and taken apart where figures need it."""
 
 import dataclasses
-import datetime
 from typing import Any
 
 import narwhals as nw
@@ -9,12 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.utils.validation import check_is_fitted
 
-from zonal.columns import Columns
 from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.frames import two_dimensional
 from zonal.likelihoods import CountLikelihood
-from zonal.report.words import number
-from zonal.sources import row_bits
+from zonal.sampling import row_bits
 
 __all__ = ["HeldOut", "held_out"]
 
@@ -58,17 +55,6 @@ class HeldOut:
     def exposed(self, rows: Int[np.ndarray, " chosen"]) -> dict[str, np.ndarray]:
         """What predictions of some rows are asked with beside them."""
         return {} if self.exposure is None else {"exposure": self.exposure[rows]}
-
-    def cells(
-        self, columns: Columns, rows: Int[np.ndarray, " chosen"]
-    ) -> list[list[str]]:
-        """The values of some rows as texts, a list for each of the model's columns."""
-        part = nw.from_native(self.taken(rows), eager_only=True, pass_through=True)
-        if not isinstance(part, nw.DataFrame):
-            return [[text(one) for one in column] for column in part.T]
-        by_name = columns.named and all(isinstance(one, str) for one in part.columns)
-        names = columns.names if by_name else part.columns
-        return [[text(one) for one in part.get_column(name)] for name in names]  # pyright: ignore
 
 
 def held_out(
@@ -170,21 +156,3 @@ def _taken(table: Any, rows: np.ndarray) -> Any:
     if isinstance(frame, nw.DataFrame):
         return nw.to_native(frame[rows.tolist()])
     return table[rows]
-
-
-def text(value: Any) -> str:
-    """A value of a table for a person to read."""
-    if hasattr(value, "as_py"):  # pyarrow's own scalars
-        value = value.as_py()
-    if isinstance(value, str):
-        return value
-    # Pandas' own missing values say neither yes nor no when they are compared.
-    if value is None or str(value) in ("nan", "<NA>", "NaT"):
-        return "missing"
-    if isinstance(value, (bool, np.bool_)):
-        return "yes" if value else "no"
-    if isinstance(value, (int, float, np.number)):
-        return number(float(value))
-    if isinstance(value, datetime.datetime):
-        return value.isoformat(sep=" ", timespec="seconds").removesuffix(" 00:00:00")
-    return str(value)

@@ -11,8 +11,8 @@ from scipy.stats import binom
 from zonal.calibration import Calibration
 from zonal.likelihoods import CountLikelihood
 from zonal.posterior import Prediction
-from zonal.report.rows import HeldOut
-from zonal.sources import row_bits
+from zonal.sampling import row_bits
+from zonal.scores.held_out import HeldOut
 
 __all__ = [
     "RegressionScores",

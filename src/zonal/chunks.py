@@ -1,0 +1,106 @@
+"""Chunks: some rows of a table as numbers, with their targets and weights."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["Chunk", "by_output", "joined", "merged"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some rows: inputs, targets, and what else is known of each.
+
+    ``weight`` repeats a row: weight 2 is the row twice. ``precision`` is what is known
+    of its noise: precision 4 means half the standard deviation. ``exposure`` is what a
+    row's rate is multiplied by where the target counts. None stands for ones.
+    """
+
+    x: Float[np.ndarray, "rows inputs"]
+    y: Float[np.ndarray, "rows ..."]
+    weight: Float[np.ndarray, " rows"] | None = None
+    precision: Float[np.ndarray, " rows"] | None = None
+    exposure: Float[np.ndarray, " rows"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "Chunk":
+        def part(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[rows]
+
+        return Chunk(
+            self.x[rows],
+            self.y[rows],
+            part(self.weight),
+            part(self.precision),
+            part(self.exposure),
+        )
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Which rows weigh anything."""
+        return np.ones(len(self), bool) if self.weight is None else self.weight > 0
+
+    @property
+    def weights(self) -> Float[np.ndarray, " rows"]:
+        """The weight of each row; ones where none are given."""
+        return _or_ones(self.weight, len(self))
+
+    @property
+    def precisions(self) -> Float[np.ndarray, " rows"]:
+        """The precision of each row; ones where none are given."""
+        return _or_ones(self.precision, len(self))
+
+
+def _or_ones(values: np.ndarray | None, count: int) -> np.ndarray:
+    return np.ones(count) if values is None else np.asarray(values, np.float64)
+
+
+def merged(rows: Chunk) -> Chunk:
+    """The same rows in an order of their own, each once, with the weights added up.
+
+    Whatever is learned from them then depends neither on the order that they came in
+    nor on whether a row came twice or with twice the weight.
+    """
+    rows = rows[rows.counts]
+    weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+    columns = [rows.x, rows.y.reshape(len(rows), -1)]
+    columns += [
+        one[:, None] for one in (rows.precision, rows.exposure) if one is not None
+    ]
+    table = np.hstack([one.astype(np.float64, copy=False) for one in columns])
+    _, first, place = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    total = np.bincount(place.ravel(), weight)
+    return dataclasses.replace(rows[first], weight=total)
+
+
+def joined(chunks: list[Chunk]) -> Chunk:
+    """Chunks one below the other."""
+
+    def column(name: str) -> np.ndarray | None:
+        parts = [getattr(chunk, name) for chunk in chunks]
+        if all(part is None for part in parts):
+            return None
+        sizes = [len(chunk) for chunk in chunks]
+        filled = [
+            np.ones(size) if part is None else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        return np.concatenate(filled)
+
+    return Chunk(
+        np.concatenate([chunk.x for chunk in chunks]),
+        np.concatenate([chunk.y for chunk in chunks]),
+        column("weight"),
+        column("precision"),
+        column("exposure"),
+    )
+
+
+def by_output(rows: Chunk) -> list[Chunk]:
+    """The same rows with one target each, where they have several."""
+    if rows.y.ndim == 1:
+        return [rows]
+    return [dataclasses.replace(rows, y=target) for target in rows.y.T]
