@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs format clean
+.PHONY: demo test lint docs bench bench-quick format clean
 
 demo: .venv/demo-installed
 	$(BIN)/zonal demo --out demo
@@ -18,6 +18,13 @@ lint: .venv/dev-installed
 
 docs: .venv/docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# Measures zonal beside its peers: all experiments, or EXPERIMENTS="uci susy".
+bench: .venv/bench-installed
+	PYTHONPATH=benchmarks $(BIN)/python -m zonal_bench $(or $(EXPERIMENTS),all)
+
+bench-quick: .venv/dev-installed
+	PYTHONPATH=benchmarks $(BIN)/python -m zonal_bench --quick
 
 format: .venv/dev-installed
 	$(BIN)/ruff check --fix .
@@ -37,6 +44,10 @@ $(BIN)/python:
 .venv/docs-installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
+
+.venv/bench-installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable ".[bench,cli,plot]"
+	touch $@ .venv/demo-installed
 
 .venv/dev-installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"

@@ -15,14 +15,14 @@ import pytest
 jaxtyping.install_import_hook("zonal", "beartype.beartype")
 _UNCHECKED = {
     "test_bench",
-    "test_calibration",
+    "test_noise",
     "test_checkpoints",
     "test_cli",
     "test_dask",
     "test_demo",
     "test_estimators",
     "test_examples",
-    "test_exact",
+    "test_dense",
     "test_interoperation",
     "test_report",
     "test_streams",
@@ -55,6 +55,6 @@ def x64():
 def few_starts():
     """For tests that do not depend on where learning starts: one place to."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zonal.learning._START_SCALES", (0.5,))
-        patch.setattr("zonal.learning._START_LEVELS", (10,))
+        patch.setattr("zonal.learning.by_bound._START_SCALES", (0.5,))
+        patch.setattr("zonal.learning.by_bound._START_LEVELS", (10,))
         yield

@@ -28,11 +28,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
-from zonal.chunks import Chunk
-from zonal.objective import fit_scales, value_and_gradient
-from zonal.posterior import Posterior
-from zonal.sources import CHUNK_ROWS, Source
-from zonal.statistics import collect
+from zonal.engine.gradient import value_and_gradient
+from zonal.engine.posterior import Posterior
+from zonal.engine.scales import fit_scales
+from zonal.engine.statistics import collect
+from zonal.tables.chunks import Chunk
+from zonal.tables.sources import CHUNK_ROWS, Source
 
 COLUMNS, FEATURES = 8, 1024
 

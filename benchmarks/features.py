@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from zonal import ARD, Band, Basis, ContinuousDepth, whiten
-from zonal.phases import complete_phases, random_phases
-from zonal.polynomials import (
+from zonal.prior.phases import complete_phases, random_phases
+from zonal.prior.polynomials import (
     chebyshev_rows,
     chebyshev_sum,
     gegenbauer_level,

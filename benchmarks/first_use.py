@@ -7,7 +7,7 @@
 judge by, beside the share of the larger class.
 ``earth``: heights of the earth at one degree (ETOPO, NOAA), a fifth to judge by.
 
-`zonal.bench.tables` says where the data come from.
+`zonal_bench.tables` says where the data come from.
 """
 
 import argparse
@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from sklearn.metrics import log_loss, roc_auc_score
+from zonal_bench.tables import data_folder
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor, write_report
-from zonal.bench.tables import data_folder
 
 
 def parts(folder: Path, name: str, target: str):

@@ -8,7 +8,7 @@ two intervals (60 in all, or 800 with ``--many``), and test rows between and bey
 them; with several there are 160 rows or fewer outside of a ball, and test rows in it.
 Printed are the negative log density of the test rows, their share in central 90 %
 intervals, and the error, for zonal, for zonal without its prior on the spectrum
-(`zonal.energy_prior`), and for scikit-learn's dense processes.
+(`zonal.prior.energy_prior`), and for scikit-learn's dense processes.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from sklearn.gaussian_process.kernels import (
     Matern,
     WhiteKernel,
 )
+from zonal_bench.scores import normal, number_scores
 
 from zonal import SphericalGPRegressor
-from zonal.bench.scores import normal, number_scores
 
 KERNELS = (RBF(0.8), Matern(0.8, nu=1.5), Matern(1.5, nu=0.5), None)
 NOISE = 0.1
@@ -69,7 +69,7 @@ def zonal(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> Any:
 
 
 def zonal_without(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> Any:
-    with mock.patch("zonal.energy_prior._DEVIATION", 1e9):
+    with mock.patch("zonal.prior.energy_prior._DEVIATION", 1e9):
         return zonal(x, y, x_test)
 
 

@@ -51,14 +51,15 @@ import jax
 import numpy as np
 
 from zonal import ARD, Basis, ContinuousDepth, whiten
-from zonal.blas import single_threaded_blas
-from zonal.learning import learn
-from zonal.objective import evaluate, fit_scales
-from zonal.passes import core_count
-from zonal.process import Process
-from zonal.recipe import Recipe
-from zonal.sources import ArraySource
-from zonal.statistics import Statistics, collect
+from zonal.engine.blas import single_threaded_blas
+from zonal.engine.bound import evaluate
+from zonal.engine.passes import core_count
+from zonal.engine.scales import fit_scales
+from zonal.engine.statistics import Statistics, collect
+from zonal.learning.by_bound import learn
+from zonal.learning.recipe import Recipe
+from zonal.prior.process import Process
+from zonal.tables.sources import ArraySource
 
 # On the sphere in R^9: 1 + 9 + 44 + 4 x 99 = 450 features.
 FREQUENCIES, MOST_PHASES, FEATURES = 7, 99, 450

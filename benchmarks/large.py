@@ -170,8 +170,8 @@ def predict(rows: list[int], features: int, **_) -> None:
 def on_one_core(rows: int, columns: int, features: int) -> float:
     """Seconds of a statistics pass here, the best of three."""
     from zonal import ArraySource
-    from zonal.passes import sharing_cores
-    from zonal.statistics import collect
+    from zonal.engine.passes import sharing_cores
+    from zonal.engine.statistics import collect
 
     generator = np.random.default_rng(0)
     x = generator.normal(size=(rows, columns)).astype(np.float32)
@@ -243,9 +243,9 @@ def cluster_pass(rows: int, parts: int, workers: int, features: int) -> float:
     """Seconds of a statistics pass on so many workers of one thread."""
     from distributed import Client, LocalCluster
 
-    from zonal.chunks import Chunk
-    from zonal.dask import DaskSource
-    from zonal.statistics import collect
+    from zonal.dask.source import DaskSource
+    from zonal.engine.statistics import collect
+    from zonal.tables.chunks import Chunk
 
     whole = table(rows)
     x, y = whole[:, :8], whole[:, 8]
@@ -281,7 +281,7 @@ def frame_of(x: np.ndarray, features: int) -> Any:
 
 def pass_alone(rows: list[int], features: int, **_) -> None:
     from zonal import ArraySource
-    from zonal.statistics import collect
+    from zonal.engine.statistics import collect
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     whole = table(rows[0])

@@ -14,8 +14,8 @@ anyone could have is that of the chance itself.
 ``convergence``: passes until the bound changes by less than a millionth of itself, on
 SUSY and a tenth of covtype, from nothing and from the sites of a sample.
 
-Classes of real tables, beside peers, are measured by ``zonal bench susy airline
-covtype``; `zonal.bench.tables` says where the data come from.
+Classes of real tables, beside peers, are measured by ``make bench EXPERIMENTS="susy
+airline covtype"``; `zonal_bench.tables` says where the data come from.
 """
 
 # pyright: reportMissingImports=false
@@ -29,6 +29,7 @@ import warnings
 import numpy as np
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
+from zonal_bench.tables import columns_of, data_folder, row_hash, susy_split
 
 from zonal import (
     ArraySource,
@@ -42,10 +43,9 @@ from zonal import (
     fit_likelihood,
     whiten,
 )
-from zonal.bench.tables import columns_of, data_folder, row_hash, susy_split
-from zonal.inference import infer
-from zonal.sources import source_of
-from zonal.statistics import collect
+from zonal.engine.statistics import collect
+from zonal.inference.natural_gradient import infer
+from zonal.tables.sources import source_of
 
 
 def zonal_chances(x, y, x_test, features: int = 512, **choices):

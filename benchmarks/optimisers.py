@@ -11,7 +11,7 @@ tenth by the end. After so many seconds each solves on all rows in the same way,
 judged: the bound of all rows, in nats a row, and error and negative log density of the
 test rows, as plain normals.
 
-`zonal.bench.tables` says where the data come from.
+`zonal_bench.tables` says where the data come from.
 """
 
 import argparse
@@ -21,19 +21,20 @@ import time
 import warnings
 
 import numpy as np
+from zonal_bench.scores import number_scores
+from zonal_bench.tables import Split, data_folder, uci_split
 
 from zonal import ArraySource, Recipe, whiten
-from zonal.ascent import Ascent
-from zonal.bench.scores import number_scores
-from zonal.bench.tables import Split, data_folder, uci_split
-from zonal.frame import quiet_phases
-from zonal.learning import learn
-from zonal.objective import evaluate, fit_scales
-from zonal.posterior import Posterior
-from zonal.process import Process
-from zonal.scaling import Scaling
-from zonal.sources import source_of
-from zonal.statistics import collect
+from zonal.engine.bound import evaluate
+from zonal.engine.features import quiet_phases
+from zonal.engine.posterior import Posterior
+from zonal.engine.scales import fit_scales
+from zonal.engine.statistics import collect
+from zonal.learning.ascent import Ascent
+from zonal.learning.by_bound import learn
+from zonal.prior.process import Process
+from zonal.tables.scaling import Scaling
+from zonal.tables.sources import source_of
 
 RATES = (0.01, 0.03, 0.1)
 SAMPLE, BATCH = 16_000, 6_000

@@ -7,7 +7,7 @@ each way. Printed are the seconds that takes, the mean share of the band's varia
 that the phases leave uncaptured at other rows, and the bound in nats a row on 16,000
 rows: with energies and noise fitted, and after so many steps of L-BFGS from there.
 
-`zonal.bench.tables` says where the data come from.
+`zonal_bench.tables` says where the data come from.
 """
 
 import argparse
@@ -18,18 +18,19 @@ import time
 import warnings
 
 import numpy as np
+from zonal_bench.tables import data_folder, uci_split
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
-from zonal.ascent import Ascent
-from zonal.bands import Band, band_kernel
-from zonal.bench.tables import data_folder, uci_split
-from zonal.frame import quiet_phases
-from zonal.kernel_values import numpy_shape
-from zonal.objective import evaluate, fit_scales
-from zonal.phases import greedy_phases
-from zonal.scaling import Scaling
-from zonal.sources import source_of
-from zonal.statistics import collect
+from zonal.engine.bound import evaluate
+from zonal.engine.features import quiet_phases
+from zonal.engine.scales import fit_scales
+from zonal.engine.statistics import collect
+from zonal.learning.ascent import Ascent
+from zonal.prior.band_values import numpy_shape
+from zonal.prior.bands import Band, band_kernel
+from zonal.prior.phases import greedy_phases
+from zonal.tables.scaling import Scaling
+from zonal.tables.sources import source_of
 
 SCALE = 0.1
 STARTS = ("drawn", "greedy", "kmeans", "random")

@@ -8,7 +8,7 @@ test's numbers, the time, the most memory the process had, and the longest time 
 was silent. With ``--check`` the same rows are fitted from memory by the estimator in
 Python, and both tests' numbers are printed side by side.
 
-`zonal.bench.tables` says where the data come from.
+`zonal_bench.tables` says where the data come from.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from zonal_bench.tables import data_folder
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor
-from zonal.bench.tables import data_folder
 from zonal.cli.data import Part, look_at
 from zonal.scores.batches import measured
-from zonal.streams import Stream
+from zonal.tables.streams import Stream
 
 # Columns to be predicted, and what is said beside.
 TABLES: dict[str, tuple[str, list[str]]] = {
@@ -47,7 +47,7 @@ def fitted(name: str, folder: Path, out: Path) -> dict[str, Any]:
     begin = time.monotonic()
     process = subprocess.Popen(
         [
-            *[sys.executable, "-u", "-c", "from zonal.cli import main; main()"],
+            *[sys.executable, "-u", "-c", "from zonal.cli.main import main; main()"],
             *["fit", str(folder / f"{name}.parquet"), "--target", target, *more],
             *["--out", str(out / f"{name}.zonal"), "--json"],
             *["--report", str(out / f"{name}.html")],

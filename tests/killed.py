@@ -6,7 +6,7 @@ import unittest.mock
 
 import numpy as np
 
-from zonal import SphericalGPClassifier, SphericalGPRegressor, storing
+from zonal import SphericalGPClassifier, SphericalGPRegressor, saving
 
 ROWS = 300
 GENERATOR = np.random.default_rng(0)
@@ -21,15 +21,15 @@ TARGETS = {
 
 # Small samples, in two sizes, and many short rounds.
 LIMITS = {
-    "zonal.recipe._MOST_ROWS": 120,
-    "zonal.learning._LEAST_ROWS": 50,
-    "zonal.recipe._FEWEST_ROWS": 50,
-    "zonal.learning._START_ROWS": 50,
-    "zonal.learning._HELD_OUT_ROWS": 0,
-    "zonal.learning._START_SCALES": (0.2,),
-    "zonal.learning._START_LEVELS": (10,),
-    "zonal.learning._ROUND": 3,
-    "zonal.learning._TOLERANCE": 0.05,
+    "zonal.learning.recipe._MOST_ROWS": 120,
+    "zonal.learning.by_bound._LEAST_ROWS": 50,
+    "zonal.learning.recipe._FEWEST_ROWS": 50,
+    "zonal.learning.by_bound._START_ROWS": 50,
+    "zonal.learning.by_bound._HELD_OUT_ROWS": 0,
+    "zonal.learning.by_bound._START_SCALES": (0.2,),
+    "zonal.learning.by_bound._START_LEVELS": (10,),
+    "zonal.learning.by_bound._ROUND": 3,
+    "zonal.learning.by_bound._TOLERANCE": 0.05,
     "zonal.generalised._LEAST_SAMPLE": 110,
     "zonal.generalised._TOLERANCE": 1e-4,
 }
@@ -60,6 +60,6 @@ def train(kind, path, result, dies_in_write):
 
     for name, value in LIMITS.items():
         unittest.mock.patch(name, value).start()
-    unittest.mock.patch.object(storing.os, "fsync", synced).start()
+    unittest.mock.patch.object(saving.os, "fsync", synced).start()
     model = estimator(kind).fit(X, TARGETS[kind], checkpoint=path)
     np.save(result, predictions(kind, model))

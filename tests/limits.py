@@ -11,7 +11,7 @@ def few_rows_are_many(patch):
         "_ROUND": 10,
         "_TOLERANCE": 1.0,
     }.items():
-        patch.setattr(f"zonal.learning.{name}", value)
-    patch.setattr("zonal.recipe._MOST_ROWS", 200)
-    patch.setattr("zonal.recipe._FEWEST_ROWS", 100)
-    patch.setattr("zonal.streams.BATCH_ROWS", 128)
+        patch.setattr(f"zonal.learning.by_bound.{name}", value)
+    patch.setattr("zonal.learning.recipe._MOST_ROWS", 200)
+    patch.setattr("zonal.learning.recipe._FEWEST_ROWS", 100)
+    patch.setattr("zonal.tables.batches.BATCH_ROWS", 128)

@@ -16,15 +16,11 @@ from distributed import Client, LocalCluster, Status
 from limits import few_rows_are_many
 from sklearn.base import clone
 
-import zonal.dask
+import zonal.dask.source
 from zonal import SphericalGPClassifier, SphericalGPRegressor, load
-from zonal.chunks import Chunk
-from zonal.dask import (
-    DaskSource,
-    DaskSphericalGPClassifier,
-    DaskSphericalGPRegressor,
-    LostClusterError,
-)
+from zonal.dask import DaskSphericalGPClassifier, DaskSphericalGPRegressor
+from zonal.dask.source import DaskSource, LostClusterError
+from zonal.tables.chunks import Chunk
 
 # Dask warns of large graphs, of ports in use and of clusters that close.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -257,7 +253,7 @@ def test_workers_that_die_at_up_to_ten_moments_of_fits(monkeypatch):
         "classes": (DaskSphericalGPClassifier, SphericalGPClassifier, CLASSES["two"]),
     }
     generator, deaths = np.random.default_rng(1), []
-    gathered = zonal.dask._gathered
+    gathered = zonal.dask.source.gather
     # A task that was on a dying worker more than three times is given up by default.
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 100}),
@@ -285,7 +281,8 @@ def test_workers_that_die_at_up_to_ten_moments_of_fits(monkeypatch):
             finally:
                 timer.join()
 
-        monkeypatch.setattr("zonal.dask._gathered", dying)
+        monkeypatch.setattr("zonal.dask.source.gather", dying)
+        monkeypatch.setattr("zonal.dask.estimators.gather", dying)
         table = da.from_array(X, chunks=(100, 3))
         truth = {
             name: here(30).fit(X, y).predict(X) for name, (_, here, y) in fits.items()
@@ -363,7 +360,7 @@ def test_a_fit_goes_on_where_a_lost_cluster_left_it(kind, tmp_path):
 
 
 def test_small_partitions_of_a_worker_share_a_task(client, monkeypatch):
-    monkeypatch.setattr("zonal.dask._TASK_ROWS", 100)
+    monkeypatch.setattr("zonal.dask.source._TASK_ROWS", 100)
     counts = [10] * 30 + [0] + [80] * 9
     ends = np.cumsum([0, *counts])
     rows = np.random.default_rng(0).normal(size=(ends[-1], 3))

@@ -22,7 +22,7 @@ from zonal import (
     UnitVectors,
     fit_likelihood,
 )
-from zonal.learning import LearningStoppedWarning
+from zonal.learning.by_bound import LearningStoppedWarning
 
 pytestmark = pytest.mark.usefixtures("few_starts")
 

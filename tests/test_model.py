@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from zonal import ArraySource, Prediction, Recipe, UnitVectors, fit
 from zonal import model as model_module
-from zonal.scaling import ConstantWarning
+from zonal.tables.scaling import ConstantWarning
 
 pytestmark = pytest.mark.usefixtures("few_starts")
 
@@ -191,7 +191,7 @@ def test_rounding_chunks_and_order_hardly_matter(model, monkeypatch):
     truth = in_float64(model).predict(places)
     assert np.abs(model.predict(places).mean - truth.mean).max() < 1e-3 * width
     order = np.random.default_rng(0).permutation(len(x))
-    monkeypatch.setattr("zonal.passes.CHUNK_ROWS", 37)
+    monkeypatch.setattr("zonal.engine.passes.CHUNK_ROWS", 37)
     monkeypatch.setattr("zonal.model._AFFORDABLE", 0)  # sums in float32
     again = model.emptied().add(ArraySource(x[order], y[order]))
     assert np.abs(again.predict(places).mean - truth.mean).max() < 1e-3 * width

@@ -9,7 +9,7 @@ import zonal
 
 
 def test_every_name_is_there():
-    assert set(zonal.__all__) == set(zonal._PLACES)
+    assert set(zonal.__all__) == set(zonal._MODULES)
     for name in zonal.__all__:
         assert getattr(zonal, name).__name__ == name
         assert name in dir(zonal)

@@ -3,140 +3,104 @@
 The kernel is that of an infinitely wide deep network whose depth is continuous and
 learned; the inducing features are spherical harmonics, complete or sparse.
 
-A name is imported when it is first asked for: JAX and scikit-learn take seconds, which
-``zonal --help`` and a shell that completes a word have no use for.
+Public names stand once, in the block below, in the order in which a person meets them.
+A name is imported when it is first asked for: JAX and scikit-learn take seconds to
+import, which ``zonal --help`` and a shell that completes a word have no use for.
 """
 
+import ast
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from zonal.bands import Band, CompleteLevel
-    from zonal.basis import Basis
-    from zonal.calibration import Calibration
-    from zonal.distributions import PredictiveDistribution
-    from zonal.estimators import (
-        SphericalGPClassifier,
-        SphericalGPRegressor,
-        SphericalHarmonicFeatures,
-        load,
-    )
-    from zonal.frame import Frame, whiten
-    from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
-    from zonal.kernels import (
-        NTK,
-        ArcCosine,
-        ContinuousDepth,
-        FreeSpectrum,
-        equivalent_depth,
-    )
-    from zonal.likelihoods import (
-        Bernoulli,
-        Heteroscedastic,
-        Labels,
-        NegativeBinomial,
-        Poisson,
-        Softmax,
-        StudentT,
-    )
-    from zonal.model import Model, fit
-    from zonal.posterior import Posterior, Prediction
-    from zonal.process import Process
-    from zonal.recipe import Recipe
-    from zonal.report import write_report
-    from zonal.sources import ArraySource
-    from zonal.sphere import ARD, LatitudeLongitude, Projection, UnitVectors
-    from zonal.streams import Stream
-
-__all__ = [
-    "ARD",
-    "NTK",
-    "ArcCosine",
-    "ArraySource",
-    "Band",
-    "Basis",
-    "Bernoulli",
-    "Calibration",
-    "CompleteLevel",
-    "ContinuousDepth",
-    "Frame",
-    "FreeSpectrum",
-    "GeneralisedModel",
-    "Heteroscedastic",
-    "Labels",
-    "LatentPrediction",
-    "LatitudeLongitude",
-    "Model",
-    "NegativeBinomial",
-    "Poisson",
-    "Posterior",
-    "Prediction",
-    "PredictiveDistribution",
-    "Process",
-    "Projection",
-    "Recipe",
-    "Softmax",
-    "SphericalGPClassifier",
-    "SphericalGPRegressor",
-    "SphericalHarmonicFeatures",
-    "Stream",
-    "StudentT",
-    "UnitVectors",
-    "equivalent_depth",
-    "fit",
-    "fit_likelihood",
-    "load",
-    "whiten",
-    "write_report",
-]
 
 __version__ = "0.1.0"
 
-_NAMES = {
-    "bands": ("Band", "CompleteLevel"),
-    "basis": ("Basis",),
-    "calibration": ("Calibration",),
-    "distributions": ("PredictiveDistribution",),
-    "estimators": (
-        "SphericalGPClassifier",
-        "SphericalGPRegressor",
-        "SphericalHarmonicFeatures",
-        "load",
-    ),
-    "frame": ("Frame", "whiten"),
-    "generalised": ("GeneralisedModel", "LatentPrediction", "fit_likelihood"),
-    "kernels": (
-        "NTK",
-        "ArcCosine",
-        "ContinuousDepth",
-        "FreeSpectrum",
-        "equivalent_depth",
-    ),
-    "likelihoods": (
-        "Bernoulli",
-        "Heteroscedastic",
-        "Labels",
-        "NegativeBinomial",
-        "Poisson",
-        "Softmax",
-        "StudentT",
-    ),
-    "model": ("Model", "fit"),
-    "process": ("Process",),
-    "posterior": ("Posterior", "Prediction"),
-    "recipe": ("Recipe",),
-    "report": ("write_report",),
-    "sources": ("ArraySource",),
-    "sphere": ("ARD", "LatitudeLongitude", "Projection", "UnitVectors"),
-    "streams": ("Stream",),
-}
-_PLACES = {name: place for place, names in _NAMES.items() for name in names}
+if TYPE_CHECKING:
+    # isort: off
+    # Estimators, and what belongs to them.
+    from zonal.estimators.regressor import SphericalGPRegressor as SphericalGPRegressor
+    from zonal.estimators.classifier import (
+        SphericalGPClassifier as SphericalGPClassifier,
+    )
+    from zonal.estimators.transformer import (
+        SphericalHarmonicFeatures as SphericalHarmonicFeatures,
+    )
+    from zonal.estimators.loading import load as load
+    from zonal.report.writing import write_report as write_report
+    from zonal.tables.streams import Stream as Stream
+    from zonal.prediction import PredictiveDistribution as PredictiveDistribution
+
+    # The engine in a table's units.
+    from zonal.model import Model as Model, fit as fit
+    from zonal.generalised import (
+        GeneralisedModel as GeneralisedModel,
+        LatentPrediction as LatentPrediction,
+        fit_likelihood as fit_likelihood,
+    )
+    from zonal.learning.recipe import Recipe as Recipe
+    from zonal.tables.sources import ArraySource as ArraySource
+
+    # Likelihoods.
+    from zonal.likelihoods.noise import Calibration as Calibration
+    from zonal.likelihoods.classes import (
+        Bernoulli as Bernoulli,
+        Softmax as Softmax,
+        Labels as Labels,
+    )
+    from zonal.likelihoods.counts import (
+        Poisson as Poisson,
+        NegativeBinomial as NegativeBinomial,
+    )
+    from zonal.likelihoods.reals import (
+        StudentT as StudentT,
+        Heteroscedastic as Heteroscedastic,
+    )
+
+    # The prior: kernels, spheres, bands.
+    from zonal.prior.kernels import (
+        ContinuousDepth as ContinuousDepth,
+        NTK as NTK,
+        ArcCosine as ArcCosine,
+        FreeSpectrum as FreeSpectrum,
+        equivalent_depth as equivalent_depth,
+    )
+    from zonal.prior.sphere import (
+        ARD as ARD,
+        Projection as Projection,
+        LatitudeLongitude as LatitudeLongitude,
+        UnitVectors as UnitVectors,
+    )
+    from zonal.prior.bands import Band as Band, CompleteLevel as CompleteLevel
+    from zonal.prior.basis import Basis as Basis
+    from zonal.prior.process import Process as Process
+
+    # The engine's own terms.
+    from zonal.engine.features import Frame as Frame, whiten as whiten
+    from zonal.engine.posterior import Posterior as Posterior, Prediction as Prediction
+    # isort: on
+
+
+def _public_names() -> dict[str, str]:
+    """Where each public name is defined, read from the block above."""
+    source = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    return {
+        name.name: statement.module
+        for block in source.body
+        if isinstance(block, ast.If)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom) and statement.module
+        for name in statement.names
+    }
+
+
+_MODULES = _public_names()
+__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'zonal' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"zonal.{_PLACES[name]}"), name)
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

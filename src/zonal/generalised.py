@@ -1,7 +1,8 @@
 """Models for any likelihood: classes, counts, heavy tails, changing noise.
 
-`fit_likelihood` standardises, learns on a sample with `zonal.site_learning`, and infers
-on all rows with `zonal.inference`, refitting energies between passes for nothing.
+`fit_likelihood` standardises, learns on a sample with `zonal.learning.by_sites`, and
+infers on all rows with `zonal.inference.natural_gradient`, refitting energies between
+passes for nothing.
 """
 
 import dataclasses
@@ -15,29 +16,28 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.exceptions import ConvergenceWarning
 
-from zonal.checkpoints import remove_progress
-from zonal.chunks import Chunk
-from zonal.frame import quiet_phases, whiten
-from zonal.inference import Passes, infer
-from zonal.likelihoods import (
-    ClassLikelihood,
-    CountLikelihood,
-    Likelihood,
-    RealLikelihood,
-)
-from zonal.objective import fit_scales
-from zonal.parameters import Fields, same_values
-from zonal.passes import chunk_results
-from zonal.process import Process
-from zonal.progress import Progress, Step
-from zonal.recipe import Recipe, scaling_of
-from zonal.resizing import enlarged
-from zonal.sampling import thin
-from zonal.scaling import ConstantWarning, ScaledSource, Scaling
-from zonal.site_learning import SiteLearner, refitted
-from zonal.sites import Inferred, marginals, proposed_sums
-from zonal.sources import ArraySource, Source
-from zonal.statistics import Statistics
+from zonal.engine.features import quiet_phases, whiten
+from zonal.engine.passes import chunk_results
+from zonal.engine.resizing import enlarged
+from zonal.engine.scales import fit_scales
+from zonal.engine.statistics import Statistics
+from zonal.inference.natural_gradient import Passes, infer
+from zonal.inference.sites import Inferred, marginals, proposed_sums
+from zonal.learning.by_sites import SiteLearner, refitted
+from zonal.learning.checkpoints import remove_progress
+from zonal.learning.recipe import Recipe, scaling_of
+from zonal.learning.state import Progress, Step
+from zonal.likelihoods.base import Likelihood
+from zonal.likelihoods.classes import ClassLikelihood
+from zonal.likelihoods.counts import CountLikelihood
+from zonal.likelihoods.reals import RealLikelihood
+from zonal.prior.parameters import Fields, same_values
+from zonal.prior.process import Process
+from zonal.saving import savable
+from zonal.tables.chunks import Chunk
+from zonal.tables.sampling import thin
+from zonal.tables.scaling import ConstantWarning, ScaledSource, Scaling
+from zonal.tables.sources import ArraySource, Source
 
 __all__ = ["GeneralisedModel", "LatentPrediction", "fit_likelihood"]
 
@@ -390,6 +390,7 @@ class LatentPrediction:
         return self.likelihood
 
 
+@savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class GeneralisedModel(Fields):
     """A Gaussian process with any likelihood, inferred on a table.

@@ -15,24 +15,26 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from zonal.blas import suited_blas
-from zonal.calibration import Calibration
-from zonal.checkpoints import remove_progress
-from zonal.chunks import Chunk
-from zonal.frame import quiet_phases, whiten
-from zonal.learning import learn
-from zonal.objective import evaluate, fit_scales
-from zonal.parameters import Fields, same_values
-from zonal.passes import chunk_results
-from zonal.posterior import FunctionSamples, Posterior, Prediction
-from zonal.process import Process
-from zonal.progress import Step
-from zonal.recipe import Recipe, scaling_of
-from zonal.resizing import enlarged
-from zonal.scaling import ScaledSource, Scaling
-from zonal.sources import ArraySource, Source, source_of
-from zonal.sphere import ARD
-from zonal.statistics import Statistics, collect
+from zonal.engine.blas import suited_blas
+from zonal.engine.bound import evaluate
+from zonal.engine.features import quiet_phases, whiten
+from zonal.engine.passes import chunk_results
+from zonal.engine.posterior import FunctionSamples, Posterior, Prediction
+from zonal.engine.resizing import enlarged
+from zonal.engine.scales import fit_scales
+from zonal.engine.statistics import Statistics, collect
+from zonal.learning.by_bound import learn
+from zonal.learning.checkpoints import remove_progress
+from zonal.learning.recipe import Recipe, scaling_of
+from zonal.learning.state import Step
+from zonal.likelihoods.noise import Calibration
+from zonal.prior.parameters import Fields, same_values
+from zonal.prior.process import Process
+from zonal.prior.sphere import ARD
+from zonal.saving import savable
+from zonal.tables.chunks import Chunk
+from zonal.tables.scaling import ScaledSource, Scaling
+from zonal.tables.sources import ArraySource, Source, source_of
 
 __all__ = ["Model", "fit", "fit_outputs"]
 
@@ -172,6 +174,7 @@ def _collected(process: Process, rows: Source, dtype: Any) -> Statistics:
         return collect(whiten(process.basis, dtype), rows)
 
 
+@savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model(Fields):
     """A Gaussian process solved on a table.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zonal.kernels import NTK
+from zonal.prior.kernels import NTK
 
 __all__ = [
     "plot_calibration",

@@ -14,8 +14,9 @@ import narwhals as nw
 import numpy as np
 
 from zonal.cli.words import counted
-from zonal.files import found_files
-from zonal.streams import Batch, Stream, check_columns, values_of
+from zonal.tables.batches import Batch, BatchReader, check_columns, values_of
+from zonal.tables.files import found_files
+from zonal.tables.streams import Stream
 
 __all__ = [
     "Part",
@@ -94,7 +95,7 @@ class TargetLook:
 
 
 def look_at(
-    stream: Stream, target: str, share: float, seed: int, place: Sequence[str] = ()
+    stream: BatchReader, target: str, share: float, seed: int, place: Sequence[str] = ()
 ) -> TargetLook:
     """Read the target once: how many rows there are, and what they hold."""
     needed = (target, *place)
@@ -154,7 +155,7 @@ def guessed_task(look: TargetLook) -> tuple[str, str]:
 
 
 def _told_apart(
-    stream: Stream,
+    stream: BatchReader,
     needed: Sequence[str],
     share: float,
     seed: int,
@@ -173,7 +174,7 @@ def _told_apart(
         yield batch, lost, generator.random(len(frame)) < share
 
 
-class Part(Stream):
+class Part(BatchReader):
     """Some rows and columns of a table: those to learn from, or those kept aside.
 
     Rows that lack a target or a place are in neither.
@@ -181,7 +182,7 @@ class Part(Stream):
 
     def __init__(
         self,
-        stream: Stream,
+        stream: BatchReader,
         look: TargetLook,
         names: Sequence[str],
         share: float,
@@ -235,12 +236,12 @@ def check_roles(*names: str | None) -> None:
 
 
 def answered(
-    stream: Stream,
+    stream: BatchReader,
     model: Any,
     target: str,
     weight: str | None,
     say: Callable[[str], None],
-) -> Stream:
+) -> BatchReader:
     """The columns of a table that a model knows, and the rows that have a target."""
     names = [*model.columns_.input_names, target, *([] if weight is None else [weight])]
     check_roles(*names)
@@ -251,10 +252,10 @@ def answered(
     return Part(stream, look, names, 0.0, 0)
 
 
-class Watched(Stream):
+class Watched(BatchReader):
     """A stream that tells how far it has been read."""
 
-    def __init__(self, stream: Stream, told: Callable[[int, int | None], None]):
+    def __init__(self, stream: BatchReader, told: Callable[[int, int | None], None]):
         self._stream, self._told = stream, told
 
     @property

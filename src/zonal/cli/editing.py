@@ -19,9 +19,9 @@ from zonal.cli.progress import Display
 from zonal.cli.scores import metric_lines
 from zonal.cli.using import target_of
 from zonal.cli.words import lines_of, print_json
-from zonal.estimators import load
+from zonal.estimators.loading import load
+from zonal.estimators.summary import statistics_of
 from zonal.scores.relevance import relevances
-from zonal.summaries import statistics_of
 
 __all__ = ["forget", "inspect", "merge", "update"]
 

@@ -33,12 +33,13 @@ from zonal.cli.progress import Display
 from zonal.cli.scores import metric_lines
 from zonal.cli.using import some_rows
 from zonal.cli.words import counted, duration, lines_of, note, print_json
-from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
 from zonal.estimators.base import SphericalGP
-from zonal.report import write_report
+from zonal.estimators.classifier import SphericalGPClassifier
+from zonal.estimators.regressor import SphericalGPRegressor
+from zonal.report.writing import write_report
 from zonal.scores.batches import measured
 from zonal.scores.relevance import relevances
-from zonal.streams import Stream, check_columns
+from zonal.tables.batches import BatchReader, check_columns
 
 __all__ = ["fit"]
 
@@ -167,7 +168,7 @@ def fit(
     if wanted := [name for name in named if name in drop]:
         raise ValueError(f"column {wanted[0]!r} is needed; do not --drop it")
     names = _ordered(stream, drop, place)
-    test: Stream | None = None
+    test: BatchReader | None = None
     if test_file is not None:
         test, test_share = opened([test_file], delimiter), 0.0
         check_columns(test, names)
@@ -248,7 +249,7 @@ def _say_rows(display: Display, look: TargetLook) -> None:
 
 
 def _ordered(
-    stream: Stream, drop: tuple[str, ...], place: tuple[str, str] | None
+    stream: BatchReader, drop: tuple[str, ...], place: tuple[str, str] | None
 ) -> list[str]:
     """Columns that are kept; a place is latitude first."""
     first = list(place or ())

@@ -15,7 +15,7 @@ from rich.progress import (
 )
 
 from zonal.cli.words import duration
-from zonal.progress import Step
+from zonal.learning.state import Step
 
 __all__ = ["Display"]
 

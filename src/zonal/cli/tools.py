@@ -28,33 +28,24 @@ _PACKAGES = (
 
 
 @click.command()
-@click.argument(
-    "name",
-    type=click.Choice(["depth", "sphere", "levels", "phases", "bands", "uncertainty"]),
-)
+@click.argument("name", type=click.Choice(["depth"]))
 @out_option(help="The file to write  [default: NAME.png]")
 def figure(name: str, out: str | None) -> None:
     """Draw a figure that explains the model.
 
     depth: the spectra of deep networks beside that of one number, β, which is the
-    depth that zonal learns; its numbers are printed. The others are the pictures of the
-    documentation: rows on a sphere, its levels, their phases, the bands of the three
-    layouts, and a fit with its intervals.
+    depth that zonal learns; its numbers are printed.
 
     \b
     Example:
       zonal figure depth --out depth.png
     """
     from zonal.cli.data import checked_output
-    from zonal.figures import depth_figure, depth_table
-    from zonal.pictures import PICTURES
+    from zonal.cli.depth_figure import depth_figure, depth_table
 
     path = checked_output(f"{name}.png" if out is None else out)
-    if name == "depth":
-        depth_figure(path)
-        click.echo(f"{depth_table()}\n")
-    else:
-        PICTURES[name](path)
+    depth_figure(path)
+    click.echo(f"{depth_table()}\n")
     click.echo(f"figure: {path}")
 
 
@@ -67,7 +58,7 @@ def demo(out: str) -> None:
     Example:
       zonal demo --out demo
     """
-    from zonal.demo import main
+    from zonal.cli.demo import main
 
     main(Path(out))
 
@@ -84,7 +75,7 @@ def doctor() -> None:
     from threadpoolctl import threadpool_info
 
     import zonal.cli.data  # noqa: F401 (so that every BLAS there is is loaded)
-    from zonal.passes import core_count
+    from zonal.engine.passes import core_count
 
     found = [("Python", platform.python_version(), platform.platform())]
     for name in _PACKAGES:

@@ -26,10 +26,17 @@ from zonal.cli.options import (
 from zonal.cli.progress import Display
 from zonal.cli.scores import metric_lines
 from zonal.cli.words import counted, lines_of, note, print_json
-from zonal.estimators import SphericalGPClassifier, load
-from zonal.report import write_report
+from zonal.estimators.classifier import SphericalGPClassifier
+from zonal.estimators.loading import load
+from zonal.report.writing import write_report
 from zonal.scores.batches import measured
-from zonal.streams import Stream, check_columns, naming, read_ahead, values_of
+from zonal.tables.batches import (
+    BatchReader,
+    check_columns,
+    naming,
+    read_ahead,
+    values_of,
+)
 
 __all__ = ["evaluate", "predict", "report", "some_rows", "target_of"]
 
@@ -89,7 +96,7 @@ def predict(
 
 
 def _predictions(
-    model: Any, stream: Stream, coverage: float, ids: Sequence[str]
+    model: Any, stream: BatchReader, coverage: float, ids: Sequence[str]
 ) -> Iterator[pa.Table]:
     """Tables of predictions, one for each batch."""
     inputs, kept = model.columns_.input_names, list(dict.fromkeys(ids))
@@ -239,7 +246,7 @@ def target_of(model: Any, target: str | None) -> str:
 
 def some_rows(
     model: Any,
-    stream: Stream,
+    stream: BatchReader,
     target: str,
     weight: str | None,
     say: Callable[[str], None],

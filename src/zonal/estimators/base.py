@@ -11,27 +11,22 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from zonal.checkpoints import check_place
-from zonal.chunks import Chunk, by_output, joined, merged
-from zonal.columns import Columns, Look
 from zonal.estimators.settings import recipe_of, sphere_of
-from zonal.estimators.tables import (
-    TargetTable,
-    blocks_of,
-    target_name,
-    target_table,
-)
-from zonal.frames import two_dimensional
+from zonal.estimators.summary import Summary, statistics_of, summary_of
 from zonal.generalised import GeneralisedModel
+from zonal.learning.checkpoints import check_place
+from zonal.learning.recipe import Recipe, affordable_sample
+from zonal.learning.state import Step
 from zonal.model import Model
-from zonal.process import Process
-from zonal.progress import Step
-from zonal.recipe import Recipe, affordable_sample
-from zonal.sources import Source, checked, source_of
-from zonal.sphere import ARD
-from zonal.storing import write
-from zonal.streams import stream_of
-from zonal.summaries import Summary, statistics_of, summary_of
+from zonal.prior.process import Process
+from zonal.prior.sphere import ARD
+from zonal.saving import write
+from zonal.tables.chunks import Chunk, by_output, joined, merged
+from zonal.tables.columns import Columns, Look
+from zonal.tables.frames import two_dimensional
+from zonal.tables.sources import Source, checked, source_of
+from zonal.tables.streams import stream_of
+from zonal.tables.targets import TargetTable, blocks_of, target_name, target_table
 
 try:
     from sklearn.callback import CallbackSupportMixin  # pyright: ignore

@@ -10,9 +10,9 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
-from zonal.estimators.changing import ChangingGP
+from zonal.estimators.updating import ChangingGP
 from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
-from zonal.likelihoods import Bernoulli, ClassLikelihood, Labels, Softmax
+from zonal.likelihoods.classes import Bernoulli, ClassLikelihood, Labels, Softmax
 
 __all__ = ["SphericalGPClassifier"]
 
@@ -118,8 +118,9 @@ n_features_in_, feature_names_in_
         """Add rows at the same hyper-parameters; the first call fits.
 
         ``classes`` are all there are, if the first rows do not have them all. Rows
-        before keep the sites that they had (see `zonal.inference`), which is close to
-        exact where new rows do not change the picture; ``refresh`` is exact again.
+        before keep the sites that they had (see `zonal.inference.natural_gradient`),
+        which is close to exact where new rows do not change the picture;
+        ``refresh`` is exact again.
 
         Examples
         --------

@@ -12,17 +12,17 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
-from zonal.calibration import Calibration
-from zonal.distributions import PredictiveDistribution
-from zonal.estimators.changing import ChangingGP
+from zonal.engine.posterior import Prediction
 from zonal.estimators.settings import likelihood_of
-from zonal.estimators.tables import exposure_of
+from zonal.estimators.updating import ChangingGP
 from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
-from zonal.likelihoods import CountLikelihood
+from zonal.likelihoods.counts import CountLikelihood
+from zonal.likelihoods.noise import Calibration
 from zonal.model import Model, fit_outputs
-from zonal.posterior import Prediction
-from zonal.sources import positive
-from zonal.streams import Stream, stream_of
+from zonal.prediction import PredictiveDistribution
+from zonal.tables.sources import positive
+from zonal.tables.streams import Stream, stream_of
+from zonal.tables.targets import exposure_of
 
 __all__ = ["SphericalGPRegressor"]
 
@@ -45,7 +45,7 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         The network whose infinitely wide limit is the prior. All but
         ``"continuous-depth"`` have as many layers as ``depth`` says, or one.
     layout : {"banded", "sparse", "harmonics"}
-        How features are spent on frequencies (see `zonal.bands`).
+        How features are spent on frequencies (see `zonal.prior.bands`).
     likelihood : str or a zonal likelihood, default="auto"
         How targets scatter: ``"gaussian"`` (what ``"auto"`` is here), normally;
         ``"student-t"``, with outliers; ``"heteroscedastic"``, with noise that changes

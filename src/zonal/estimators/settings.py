@@ -5,16 +5,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from zonal.kernels import NTK, ArcCosine, Kernel
-from zonal.likelihoods import (
-    Heteroscedastic,
-    Likelihood,
-    NegativeBinomial,
-    Poisson,
-    StudentT,
-)
-from zonal.recipe import Recipe
-from zonal.sphere import LatitudeLongitude, Sphere, UnitVectors
+from zonal.learning.recipe import Recipe
+from zonal.likelihoods.base import Likelihood
+from zonal.likelihoods.counts import NegativeBinomial, Poisson
+from zonal.likelihoods.reals import Heteroscedastic, StudentT
+from zonal.prior.kernels import NTK, ArcCosine, Kernel
+from zonal.prior.sphere import LatitudeLongitude, Sphere, UnitVectors
 
 __all__ = ["kernel_of", "likelihood_of", "recipe_of", "sphere_of"]
 

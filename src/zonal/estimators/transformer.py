@@ -9,15 +9,15 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from zonal.basis import Basis
+from zonal.engine.features import quiet_phases, whiten
+from zonal.engine.passes import chunk_results
 from zonal.estimators.base import TableMixin
 from zonal.estimators.settings import kernel_of, seed_of, sphere_of
-from zonal.frame import quiet_phases, whiten
-from zonal.kernels import ContinuousDepth
-from zonal.passes import chunk_results
-from zonal.scaling import Scaling
-from zonal.sources import ArraySource
-from zonal.sphere import ARD
+from zonal.prior.basis import Basis
+from zonal.prior.kernels import ContinuousDepth
+from zonal.prior.sphere import ARD
+from zonal.tables.scaling import Scaling
+from zonal.tables.sources import ArraySource
 
 __all__ = ["SphericalHarmonicFeatures"]
 

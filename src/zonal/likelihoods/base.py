@@ -1,4 +1,15 @@
-"""What every likelihood answers, and the quadrature that several share."""
+"""Likelihoods: how a target follows from the functions at its row.
+
+Inference asks a likelihood for one thing: E = E_q[log p(y|f)] under independent normal
+marginals q(f) = N(m, v) of a row's functions, and the derivatives of E in m and v. They
+are closed form for `Gaussian`, `Poisson`, `StudentT` and `Heteroscedastic`,
+Gauss-Hermite quadrature for `Bernoulli` and `NegativeBinomial`, and an average over
+fixed, evenly spread nodes for `Softmax`; the same nodes for every row, so that nothing
+depends on the batch.
+
+Predictions integrate over the same marginals. Rows and functions are the axes of
+``mean`` and ``variance``; targets are numbers, for classes their codes (see `Labels`).
+"""
 
 import abc
 import dataclasses
@@ -9,7 +20,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from zonal.parameters import free, with_free
+from zonal.prior.parameters import free, with_free
 
 __all__ = ["Expected", "Likelihood"]
 

@@ -18,6 +18,7 @@ from zonal.likelihoods.base import (
     at_nodes,
     averaged,
 )
+from zonal.saving import savable
 
 __all__ = ["Bernoulli", "ClassLikelihood", "Labels", "Softmax"]
 
@@ -67,6 +68,7 @@ class ClassLikelihood(Likelihood):
         return (moments + 0.5) / (moments.sum() + 0.5 * self.n_classes)
 
 
+@savable
 @dataclasses.dataclass(frozen=True)
 class Bernoulli(ClassLikelihood):
     """Two classes, codes 0 and 1: the probability of 1 is a sigmoid of the function.
@@ -117,6 +119,7 @@ class Bernoulli(ClassLikelihood):
         return np.array([found])
 
 
+@savable
 @dataclasses.dataclass(frozen=True)
 class Softmax(ClassLikelihood):
     """Several classes: probabilities are the softmax of one function each.
@@ -204,6 +207,7 @@ def _spread_nodes(size: int) -> np.ndarray:
     return nodes / np.sqrt(np.mean(nodes**2, axis=0))
 
 
+@savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Labels:
     """Names of classes and the codes 0, 1, ... that stand for them.

@@ -18,7 +18,8 @@ from zonal.likelihoods.base import (
     exp,
     log_mixed,
 )
-from zonal.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.saving import savable
 
 __all__ = ["CountLikelihood", "NegativeBinomial", "Poisson"]
 
@@ -108,6 +109,7 @@ class CountLikelihood(Likelihood):
         return np.column_stack(columns)
 
 
+@savable
 @dataclasses.dataclass(frozen=True)
 class Poisson(CountLikelihood):
     """Counts whose variance is their mean. E is closed form.
@@ -142,6 +144,7 @@ class Poisson(CountLikelihood):
         return pdtr(count, rate)
 
 
+@savable
 @dataclasses.dataclass(frozen=True)
 class NegativeBinomial(CountLikelihood):
     """Counts that scatter more than their mean: variance rate + rate² · dispersion."""

@@ -18,7 +18,8 @@ from zonal.likelihoods.base import (
     exp,
     log_mixed,
 )
-from zonal.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.saving import savable
 
 __all__ = ["Gaussian", "Heteroscedastic", "RealLikelihood", "StudentT"]
 
@@ -62,6 +63,7 @@ class RealLikelihood(Likelihood):
         return np.column_stack(columns)
 
 
+@savable
 @dataclasses.dataclass(frozen=True)
 class Gaussian(RealLikelihood):
     """Normal noise of one variance; `zonal.fit` solves it in a single pass.
@@ -105,6 +107,7 @@ def _log_normal(error: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return -0.5 * (np.log(2 * np.pi * variance) + error**2 / variance)
 
 
+@savable
 @dataclasses.dataclass(frozen=True)
 class StudentT(RealLikelihood):
     """Noise with heavy tails: outliers lose their say.
@@ -179,6 +182,7 @@ def _normals_of_t(freedom: float) -> tuple[np.ndarray, np.ndarray]:
     return np.exp(log_precision), shares / shares.sum()
 
 
+@savable
 @dataclasses.dataclass(frozen=True)
 class Heteroscedastic(RealLikelihood):
     """Normal noise whose variance changes from row to row: noise · exp(g).

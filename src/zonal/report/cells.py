@@ -7,11 +7,11 @@ import narwhals as nw
 import numpy as np
 from jaxtyping import Int
 
-from zonal.columns import Columns
 from zonal.report.words import number
 from zonal.scores.held_out import HeldOut
+from zonal.tables.columns import Columns
 
-__all__ = ["cells_of"]
+__all__ = ["cells_of", "text"]
 
 
 def cells_of(
@@ -20,13 +20,13 @@ def cells_of(
     """The values of some rows as strings, a list for each of the model's columns."""
     part = nw.from_native(rows.taken(chosen), eager_only=True, pass_through=True)
     if not isinstance(part, nw.DataFrame):
-        return [[_text(one) for one in column] for column in part.T]
+        return [[text(one) for one in column] for column in part.T]
     by_name = columns.named and all(isinstance(one, str) for one in part.columns)
     names = columns.names if by_name else part.columns
-    return [[_text(one) for one in part.get_column(name)] for name in names]  # pyright: ignore
+    return [[text(one) for one in part.get_column(name)] for name in names]  # pyright: ignore
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     """A value of a table for a person to read."""
     if hasattr(value, "as_py"):  # pyarrow's own scalars
         value = value.as_py()

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from zonal.generalised import GeneralisedModel, LatentPrediction
-from zonal.likelihoods import ClassLikelihood, Softmax
+from zonal.likelihoods.classes import ClassLikelihood, Softmax
 from zonal.model import Model
+from zonal.prior.sphere import UnitVectors
 from zonal.scores.held_out import HeldOut
 from zonal.scores.relevance import column_names, relevance_of
-from zonal.sphere import UnitVectors
 
 __all__ = ["Course", "Effect", "effects_of"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from zonal.engine.posterior import Prediction
 from zonal.generalised import LatentPrediction
-from zonal.likelihoods import ClassLikelihood
-from zonal.posterior import Prediction
+from zonal.likelihoods.classes import ClassLikelihood
+from zonal.prior.sphere import LatitudeLongitude, UnitVectors
 from zonal.scores.held_out import HeldOut
-from zonal.sphere import LatitudeLongitude, UnitVectors
 
 __all__ = ["Globe", "Layer", "globe_of"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from zonal.kernels import NTK
+from zonal.estimators.summary import statistics_of
+from zonal.prior.kernels import NTK
 from zonal.report.words import number
 from zonal.scores.held_out import HeldOut
-from zonal.summaries import statistics_of
 
 __all__ = [
     "Spectrum",

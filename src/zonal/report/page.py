@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from zonal.estimators import SphericalGPClassifier
+from zonal.estimators.classifier import SphericalGPClassifier
+from zonal.estimators.summary import captured_of
 from zonal.report import figures, model_figures, sections
 from zonal.report.effects import effects_of
 from zonal.report.globe import globe_of
@@ -16,7 +17,6 @@ from zonal.scores.classes import ClassScores, class_scores
 from zonal.scores.held_out import HeldOut
 from zonal.scores.numbers import RegressionScores, regression_scores, residuals_of
 from zonal.scores.relevance import relevance_of, relevances
-from zonal.summaries import captured_of
 
 __all__ = ["page_of"]
 

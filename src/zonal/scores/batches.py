@@ -7,17 +7,17 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from zonal.estimators import SphericalGPClassifier
+from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.scores.classes import class_scores
 from zonal.scores.held_out import HeldOut, held_out
 from zonal.scores.numbers import STATED, regression_scores
-from zonal.streams import Stream, naming, read_ahead, values_of
+from zonal.tables.batches import BatchReader, naming, read_ahead, values_of
 
 __all__ = ["measured"]
 
 
 def measured(
-    model: Any, stream: Stream, target: str, weight: str | None = None
+    model: Any, stream: BatchReader, target: str, weight: str | None = None
 ) -> dict[str, Any]:
     """Scores on all rows of a stream, as plain numbers by name."""
     if isinstance(model, SphericalGPClassifier):
@@ -26,7 +26,7 @@ def measured(
 
 
 def _of_numbers(
-    model: Any, stream: Stream, target: str, weight: str | None
+    model: Any, stream: BatchReader, target: str, weight: str | None
 ) -> dict[str, Any]:
     sums: dict[str, float] = collections.defaultdict(float)
     inside = np.zeros(len(STATED))
@@ -61,7 +61,7 @@ def _of_numbers(
 
 
 def _of_classes(
-    model: Any, stream: Stream, target: str, weight: str | None
+    model: Any, stream: BatchReader, target: str, weight: str | None
 ) -> dict[str, Any]:
     parts = []
     for part in _parts(model, stream, target, weight):
@@ -82,7 +82,7 @@ def _of_classes(
 
 
 def _parts(
-    model: Any, stream: Stream, target: str, weight: str | None
+    model: Any, stream: BatchReader, target: str, weight: str | None
 ) -> Iterator[HeldOut]:
     """Rows with their targets, checked, a batch at a time."""
     inputs = model.columns_.input_names

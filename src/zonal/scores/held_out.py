@@ -8,10 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.utils.validation import check_is_fitted
 
-from zonal.estimators import SphericalGPClassifier, SphericalGPRegressor
-from zonal.frames import two_dimensional
-from zonal.likelihoods import CountLikelihood
-from zonal.sampling import row_bits
+from zonal.estimators.classifier import SphericalGPClassifier
+from zonal.estimators.regressor import SphericalGPRegressor
+from zonal.likelihoods.counts import CountLikelihood
+from zonal.tables.frames import two_dimensional
+from zonal.tables.sampling import row_bits
 
 __all__ = ["HeldOut", "held_out"]
 

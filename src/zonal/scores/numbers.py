@@ -8,11 +8,11 @@ from jaxtyping import Float
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from zonal.calibration import Calibration
-from zonal.likelihoods import CountLikelihood
-from zonal.posterior import Prediction
-from zonal.sampling import row_bits
+from zonal.engine.posterior import Prediction
+from zonal.likelihoods.counts import CountLikelihood
+from zonal.likelihoods.noise import Calibration
 from zonal.scores.held_out import HeldOut
+from zonal.tables.sampling import row_bits
 
 __all__ = [
     "RegressionScores",

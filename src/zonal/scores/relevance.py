@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from zonal.sphere import LatitudeLongitude
+from zonal.prior.sphere import LatitudeLongitude
 
 __all__ = ["column_names", "relevance_of", "relevances"]
 

@@ -1,0 +1,454 @@
+"""What people use today, each by its own recipe or by a usual one.
+
+Each peer is imported when it is trained; ``pip install "zonal[bench]"`` gets them. All
+see the same rows. Those without a noise of their own are given the constant that a
+tenth of the rows, kept aside, shows.
+"""
+
+# Peers may be missing, and their own types say less than they take.
+# pyright: reportMissingImports=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from zonal.likelihoods.noise import Calibration
+from zonal_bench.methods import Answer, Answers, Method, Settings, UnaffordableError
+from zonal_bench.scores import normal
+from zonal_bench.tables import Split
+
+__all__ = ["PEERS", "shaped"]
+
+BATCH = 1024
+# A bound that gains less than this in nats a row over so many rounds has stopped.
+_TOLERANCE, _PATIENCE = 1e-3, 8
+# Rows beyond which a dense Gaussian process is not tried.
+_DENSE_ROWS = 5_000
+
+
+class _Stopped:
+    """Whether a bound has stopped improving."""
+
+    def __init__(self):
+        self.best, self.since = -np.inf, 0
+
+    def __call__(self, bound: float) -> bool:
+        self.since += 1
+        if bound > self.best + _TOLERANCE:
+            self.best, self.since = bound, 0
+        return self.since >= _PATIENCE
+
+
+def _aside(split: Split, seed: int, share: float = 0.1) -> np.ndarray:
+    return np.random.default_rng(seed).random(len(split.y)) < share
+
+
+def _standardiser(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    centre, width = x.mean(axis=0), x.std(axis=0)
+    return lambda rows: (rows - centre) / np.where(width > 0, width, 1)
+
+
+def _with_noise(
+    predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, y: np.ndarray
+) -> Answer:
+    """Means, with the constant noise that rows kept aside show."""
+    noise = float(np.mean((y - np.asarray(predict(x)).reshape(-1)) ** 2))
+    return Answer(lambda rows: normal(predict(rows), noise))
+
+
+def _lightgbm(split: Split, settings: Settings) -> Answers:
+    """Rate and leaves chosen, and rounds stopped, on rows kept aside."""
+    import lightgbm
+
+    aside = _aside(split, settings.seed)
+    kind = lightgbm.LGBMClassifier if split.classes else lightgbm.LGBMRegressor
+    large = len(split.y) > 1_000_000
+    tries = [(0.1, 255)] if large else [(0.05, 15), (0.05, 63), (0.03, 127)]
+    best, least = None, np.inf
+    for rate, leaves in tries:
+        model = kind(
+            n_estimators=5000,
+            learning_rate=rate,
+            num_leaves=leaves,
+            random_state=settings.seed,
+            verbose=-1,
+        )
+        model.fit(
+            split.x[~aside],
+            split.y[~aside],
+            eval_set=[(split.x[aside], split.y[aside])],
+            callbacks=[lightgbm.early_stopping(50, verbose=False)],
+        )
+        loss = min(min(one.values()) for one in model.best_score_.values())
+        if loss < least:
+            best, least = model, loss
+    assert best is not None
+    if split.classes:
+        yield Answer(best.predict_proba)
+    else:
+        yield _with_noise(best.predict, split.x[aside], split.y[aside])
+
+
+def _ngboost(split: Split, settings: Settings) -> Answers:
+    """Normal predictions with a variance for each row; stopped on rows kept aside."""
+    from ngboost import NGBRegressor
+
+    aside = _aside(split, settings.seed)
+    model = NGBRegressor(
+        n_estimators=2000,
+        learning_rate=0.04,
+        minibatch_frac=0.5,
+        random_state=settings.seed,
+        verbose=False,
+    )
+    model.fit(
+        split.x[~aside],
+        split.y[~aside],
+        split.x[aside],
+        split.y[aside],
+        early_stopping_rounds=50,
+    )
+
+    def predict(x):
+        found = model.pred_dist(x)
+        return normal(found.loc, found.scale**2)
+
+    yield Answer(predict)
+
+
+def _gpytorch(split: Split, settings: Settings, points: int) -> Answers:
+    """SVGP: Matérn-3/2 with ARD, Adam at 0.01, batches of 1024 rows."""
+    import gpytorch
+    import torch
+
+    torch.manual_seed(settings.seed)
+    standardised = _standardiser(split.x)
+
+    def tensor(values: np.ndarray) -> torch.Tensor:
+        return torch.tensor(np.asarray(values), dtype=torch.float32)
+
+    x, y = tensor(standardised(split.x)), tensor(split.y)
+    start = x[torch.randperm(len(x))[:points]].clone()
+
+    class SVGP(gpytorch.models.ApproximateGP):
+        def __init__(self):
+            q = gpytorch.variational.CholeskyVariationalDistribution(len(start))
+            super().__init__(gpytorch.variational.VariationalStrategy(self, start, q))
+            self.mean_module = gpytorch.means.ConstantMean()
+            self.covar_module = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=x.shape[1])
+            )
+
+        def forward(self, rows):
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(rows), self.covar_module(rows)
+            )
+
+    model, likelihood = SVGP(), gpytorch.likelihoods.GaussianLikelihood()
+    elbo = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
+    optimiser = torch.optim.Adam(
+        [*model.parameters(), *likelihood.parameters()], lr=0.01
+    )
+
+    def predict(rows):
+        model.eval()
+        likelihood.eval()
+        with torch.no_grad():
+            parts = [
+                likelihood(model(part))
+                for part in tensor(standardised(rows)).split(4096)
+            ]
+        model.train()
+        likelihood.train()
+        return normal(
+            torch.cat([part.mean for part in parts]).numpy(),
+            torch.cat([part.variance for part in parts]).numpy(),
+        )
+
+    stopped, epochs, bound = _Stopped(), 0, -np.inf
+    while not stopped(bound):
+        bounds = []
+        for batch in torch.randperm(len(y)).split(BATCH):
+            optimiser.zero_grad()
+            value = elbo(model(x[batch]), y[batch])
+            (-value).backward()
+            optimiser.step()
+            bounds.append(float(value))
+        bound, epochs = float(np.mean(bounds)), epochs + 1
+        yield Answer(predict, {"epochs": epochs})
+
+
+def _gpjax(split: Split, settings: Settings, points: int = 512) -> Answers:
+    """SGPR: the collapsed bound of all rows, Matérn-3/2 with ARD, L-BFGS."""
+    import gpjax
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    standardised = _standardiser(split.x)
+    x, y = jnp.asarray(standardised(split.x)), jnp.asarray(split.y)[:, None]
+    data = gpjax.Dataset(X=x, y=y)
+    chosen = np.random.default_rng(settings.seed).permutation(len(x))[:points]
+    prior = gpjax.gps.Prior(
+        mean_function=gpjax.mean_functions.Constant(),
+        kernel=gpjax.kernels.Matern32(lengthscale=jnp.ones(x.shape[1])),
+    )
+    model = gpjax.variational_families.CollapsedVariationalGaussian(
+        model=prior * gpjax.likelihoods.Gaussian(), inducing_inputs=x[chosen]
+    )
+
+    def loss(model, data):
+        return -gpjax.objectives.collapsed_elbo(model, data)
+
+    def predictor(model):
+        posterior = model.condition(data)
+
+        def predict(rows):
+            means, variances = [], []
+            for part in np.array_split(standardised(rows), -(-len(rows) // 2000)):
+                found = model.model.likelihood(posterior(jnp.asarray(part)))
+                means.append(np.asarray(found.mean).reshape(-1))
+                variances.append(np.asarray(found.variance).reshape(-1))
+            return normal(np.concatenate(means), np.concatenate(variances))
+
+        return predict
+
+    stopped, steps, bound = _Stopped(), 0, -np.inf
+    while not stopped(bound):
+        model, value = gpjax.fit_lbfgs(
+            model=model, objective=loss, train_data=data, max_iters=20, safe=False
+        )
+        bound, steps = -float(value) / len(x), steps + 20
+        yield Answer(predictor(model), {"steps": steps})
+
+
+def _gpfy(split: Split, settings: Settings, features: int = 512) -> Answers:
+    """The paper's code: its ELBO, Adam at 0.05 as in its example, fresh batches.
+
+    (Its own ``fit`` freezes one batch into the compiled step.) Frequencies share the
+    features as in the paper; as many as there is room for, seven at most.
+    """
+    import jax
+    import optax
+    from gpfy import spherical
+    from gpfy.likelihoods import Bernoulli, Gaussian
+    from gpfy.model import GP
+    from gpfy.optimization import elbo
+    from gpfy.spherical_harmonics import SphericalHarmonics
+    from gpfy.variational import VariationalDistributionTriL
+
+    standardised = _standardiser(split.x)
+    x = np.asarray(standardised(split.x), np.float64)
+    y = np.asarray(split.y, np.float64)[:, None]
+    rows, batch = len(x), min(BATCH, len(x))
+    frequencies = 7
+    harmonics = SphericalHarmonics(frequencies, features // (frequencies - 2))
+    likelihood = Bernoulli() if split.classes else Gaussian()
+    q = VariationalDistributionTriL()
+    kernel = spherical.PolynomialDecay(truncation_level=frequencies)
+    model = GP(kernel).conditional(harmonics, q)
+    start = model.init(
+        jax.random.PRNGKey(settings.seed),
+        input_dim=x.shape[1],
+        likelihood=likelihood,
+        sh_features=harmonics,
+        variational_dist=q,
+    )
+    free = start.unconstrained()
+    frozen = jax.tree.map(lambda learns: not learns, free._trainables)
+    optimiser = optax.chain(optax.adam(0.05), optax.masked(optax.set_to_zero(), frozen))
+
+    def negative(params, x, y):
+        param = free.replace(params=params).constrained()
+        return -elbo(param, model, q, likelihood, (x, y), dataset_size=rows)
+
+    @jax.jit
+    def step(params, state, x, y):
+        value, slope = jax.value_and_grad(negative)(params, x, y)
+        updates, state = optimiser.update(slope, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    @jax.jit
+    def moments(params, x):
+        param = free.replace(params=params).constrained()
+        mean, variance = model.predict_diag(param, x)
+        if split.classes:
+            return likelihood.conditional_distribution(param, mean).mean(), variance
+        noise = param.params["likelihood"][likelihood.name]["variance"]
+        return mean, variance + noise
+
+    def predictor(params):
+        def predict(rows):
+            parts = np.array_split(standardised(rows), -(-len(rows) // 4096))
+            found = [moments(params, part) for part in parts]
+            mean = np.concatenate([np.asarray(one[0]).reshape(-1) for one in found])
+            if split.classes:
+                return np.column_stack([1 - mean, mean])
+            spread = [np.asarray(one[1]).reshape(-1) for one in found]
+            return normal(mean, np.concatenate(spread))
+
+        return predict
+
+    params, state = free.params, optimiser.init(free.params)
+    generator = np.random.default_rng(settings.seed)
+    stopped, steps, bound = _Stopped(), 0, -np.inf
+    count = harmonics.num_inducing(start)
+    while not stopped(bound):
+        bounds = []
+        for _ in range(100):
+            drawn = generator.integers(rows, size=batch)
+            params, state, value = step(params, state, x[drawn], y[drawn])
+            bounds.append(-float(value) / rows)
+        bound, steps = float(np.mean(bounds)), steps + 100
+        if not np.isfinite(bound):
+            raise FloatingPointError(f"its bound is {bound} after {steps} steps")
+        yield Answer(predictor(params), {"steps": steps, "features": int(count)})
+
+
+def _dense(split: Split, settings: Settings) -> Answers:
+    """scikit-learn's GaussianProcessRegressor: Matérn-3/2 with ARD, and noise."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    rows = len(split.y)
+    if rows > _DENSE_ROWS:
+        raise UnaffordableError(
+            f"a matrix of {rows:,} x {rows:,} numbers is factorised at every step; "
+            f"not tried beyond {_DENSE_ROWS:,} rows"
+        )
+    standardised = _standardiser(split.x)
+    kernel = ConstantKernel() * Matern([1.0] * split.x.shape[1], nu=1.5)  # pyright: ignore
+    model = GaussianProcessRegressor(
+        kernel + WhiteKernel(0.1), random_state=settings.seed
+    )
+    model.fit(standardised(split.x), split.y)
+
+    def predict(x):
+        mean, deviation, *_ = model.predict(standardised(x), return_std=True)
+        return normal(mean, np.square(deviation))
+
+    yield Answer(predict)
+
+
+def _fourier(split: Split, settings: Settings) -> Answers:
+    """Ridge on 2048 random Fourier features; width and penalty chosen aside."""
+    from sklearn.kernel_approximation import RBFSampler
+    from sklearn.linear_model import Ridge
+
+    aside, standardised = _aside(split, settings.seed), _standardiser(split.x)
+    x = standardised(split.x)
+    best, least = None, np.inf
+    for width in (0.03, 0.1, 0.3, 1.0):
+        sampler = RBFSampler(
+            gamma=width / x.shape[1], n_components=2048, random_state=settings.seed
+        ).fit(x)
+        seen = sampler.transform(x[~aside])
+        unseen = sampler.transform(x[aside])
+        for penalty in (1e-4, 1e-2, 1.0):
+            ridge = Ridge(alpha=penalty).fit(seen, split.y[~aside])
+            error = np.mean((ridge.predict(unseen) - split.y[aside]) ** 2)
+            if error < least:
+                best, least = (sampler, ridge), error
+    assert best is not None
+    sampler, ridge = best
+
+    def predict(rows):
+        return ridge.predict(sampler.transform(standardised(rows)))
+
+    yield _with_noise(predict, split.x[aside], split.y[aside])
+
+
+def _network(split: Split, settings: Settings) -> Answers:
+    """Two layers of 256 ReLU units; stopped on a tenth of the rows."""
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    aside, standardised = _aside(split, settings.seed), _standardiser(split.x)
+    kind: Any = MLPClassifier if split.classes else MLPRegressor
+    model = kind(
+        hidden_layer_sizes=(256, 256),
+        early_stopping=True,
+        max_iter=300,
+        random_state=settings.seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # three hundred epochs are enough
+        model.fit(standardised(split.x[~aside]), split.y[~aside])
+    if split.classes:
+        yield Answer(lambda rows: model.predict_proba(standardised(rows)))
+        return
+    yield _with_noise(
+        lambda rows: model.predict(standardised(rows)), split.x[aside], split.y[aside]
+    )
+
+
+def _linear(split: Split, settings: Settings) -> Answers:
+    """Ridge, or logistic regression."""
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+
+    aside, standardised = _aside(split, settings.seed), _standardiser(split.x)
+    if split.classes:
+        model = LogisticRegression(max_iter=1000)
+        model.fit(standardised(split.x), split.y)
+        yield Answer(lambda rows: model.predict_proba(standardised(rows)))
+        return
+    ridge = RidgeCV(np.logspace(-3, 3, 7))
+    ridge.fit(standardised(split.x[~aside]), split.y[~aside])
+    yield _with_noise(
+        lambda rows: ridge.predict(standardised(rows)), split.x[aside], split.y[aside]
+    )
+
+
+def shaped(method: Method) -> Method:
+    """A method whose residuals get the shape that zonal gives its own.
+
+    The shape is that of the rows which the method keeps aside, so that the means alone
+    are compared.
+    """
+
+    def train(split: Split, settings: Settings) -> Answers:
+        aside = _aside(split, settings.seed)
+        for answer in method.train(split, settings):
+            predict: Any = answer.predict
+            kept = predict(split.x[aside])
+            residuals = (split.y[aside] - kept.mean) / np.sqrt(kept.variance_y)
+            shape = Calibration.of(residuals)
+
+            def predict_shaped(rows, predict=predict, shape=shape):
+                found = predict(rows)
+                variance = shape.spread * found.variance_y
+                return dataclasses.replace(found, variance_y=variance, shape=shape)
+
+            yield Answer(predict_shaped, answer.told)
+
+    name, title = f"{method.name}-shaped", f"{method.title}, with zonal's calibration"
+    return Method(name, title, method.package, train, variant=True)
+
+
+def _svgp(points: int) -> Method:
+    train = functools.partial(_gpytorch, points=points)
+    return Method(f"gpytorch-{points}", f"GPyTorch SVGP-{points}", "gpytorch", train)
+
+
+_LIGHTGBM = Method("lightgbm", "LightGBM", "lightgbm", _lightgbm, classes=True)
+_NETWORK = Method("network", "MLP 256-256", "scikit-learn", _network, classes=True)
+
+PEERS = (
+    _LIGHTGBM,
+    shaped(_LIGHTGBM),
+    Method("ngboost", "NGBoost", "ngboost", _ngboost),
+    _svgp(512),
+    _svgp(1024),
+    Method("gpjax", "GPJax SGPR-512", "gpjax", _gpjax),
+    Method("gpfy", "gpfy", "gpfy", _gpfy, classes=True),
+    Method("sklearn-gp", "scikit-learn GP", "scikit-learn", _dense),
+    Method("fourier", "random Fourier ridge", "scikit-learn", _fourier),
+    _NETWORK,
+    shaped(_NETWORK),
+    Method("linear", "linear", "scikit-learn", _linear, classes=True),
+)

@@ -1,0 +1,11 @@
+"""Estimators for Dask: the door to the extra ``zonal[dask]``."""
+
+try:
+    import dask  # noqa: F401
+    import distributed  # noqa: F401
+except ImportError as error:
+    raise ImportError('clusters need Dask: pip install "zonal[dask]"') from error
+
+from zonal.dask.estimators import DaskSphericalGPClassifier, DaskSphericalGPRegressor
+
+__all__ = ["DaskSphericalGPClassifier", "DaskSphericalGPRegressor"]

@@ -1,0 +1,149 @@
+"""The gradient of the bound: two passes over the rows.
+
+The first collects the statistics. The bound's cotangents in them are closed form
+(`zonal.engine.bound`); the second pass pulls these back through the features of every
+row. Both are sums over chunks, so memory does not grow with the rows.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from zonal.engine.blas import single_threaded_blas
+from zonal.engine.bound import (
+    Evaluation,
+    Tightening,
+    evaluate,
+    penalty_slope,
+    unexplained_of,
+)
+from zonal.engine.features import Frame, RowSums, whiten
+from zonal.engine.passes import chunk_results
+from zonal.engine.statistics import collect_all, uncaptured_of
+from zonal.prior.process import Process
+from zonal.tables.chunks import Chunk
+from zonal.tables.sources import Source
+
+__all__ = ["value_and_gradient"]
+
+
+def value_and_gradient(
+    process: Process,
+    sources: Source | Sequence[Source],
+    tightened: Tightening = True,
+    dtype: Any = np.float32,
+) -> tuple[float, dict[str, np.ndarray]]:
+    """The bound on all rows and its exact gradient: two passes, memory of a chunk.
+
+    Several sources are the same inputs with several targets, each a function of the
+    same prior: their bounds add up, and every row's features serve all of them.
+    Products that float32 rounds too coarsely for the noise are taken in float64.
+    """
+    every = [sources] if isinstance(sources, Source) else sources
+    with single_threaded_blas():
+        frame = whiten(process.basis, dtype)
+        statistics = collect_all(frame, every)
+        results = [evaluate(one, process, tightened) for one in statistics]
+        if frame.dtype == np.float32 and any(one.lift > 0 for one in results):
+            return value_and_gradient(process, every, tightened, np.float64)
+        sums, products = pull_back(frame, every, process, results, tightened)
+        for index, product in zip(process.basis.incomplete, products, strict=True):
+            columns = process.basis.slices[index]
+            for one, result in zip(statistics, results, strict=True):
+                product += 2 * result.gram_bar[columns] @ one.gram[:, columns]
+                product += np.outer(result.moment_bar[columns], one.moment[columns])
+        pulled = frame.pull_parameters(
+            sums,
+            products,
+            np.sum([one.energies_bar for one in results], axis=0),
+            sum(one.variance_bar for one in results),
+            sum(one.missing_bar for one in results),
+        )
+    gradients = {f"basis.{name}": value for name, value in pulled.items()}
+    gradients["noise"] = np.asarray(sum(one.noise_bar for one in results))
+    return sum(one.value for one in results), gradients
+
+
+def pull_back(
+    frame: Frame,
+    sources: Sequence[Source],
+    process: Process,
+    results: Sequence[Evaluation],
+    tightened: Tightening = True,
+) -> tuple[RowSums, list[np.ndarray]]:
+    """The second pass: cotangents of the statistics, pulled back through every row.
+
+    A row's features have the cotangent φ̄ = 2ωφḠ + ωy h̄ + cφ, the last term from the
+    penalty, band by band; those of several functions add up before they are pulled
+    back. Also returned is Σ cφφᵀ of each incomplete band: the rest of Σ φ̄φᵀ follows
+    from the statistics.
+    """
+    pull = functools.partial(_pull_chunk, frame, process, results, tightened)
+    sums, products = None, []
+    for part, parts in chunk_results(pull, *sources):
+        if sums is None:
+            sums, products = part, parts
+        else:
+            sums = sums + part
+            products = [a + b for a, b in zip(products, parts, strict=True)]
+    assert sums is not None, "a source has at least one chunk"
+    return sums, products
+
+
+def _pull_chunk(
+    frame: Frame,
+    process: Process,
+    results: Sequence[Evaluation],
+    tightened: Tightening,
+    *chunks: Chunk,
+) -> tuple[RowSums, list[np.ndarray]]:
+    x = chunks[0].x
+    unit, radial = frame.unit_features(x)
+    radial = radial.astype(np.float64)
+    unit_bar, radial_bar, products = _row_cotangents(
+        process, results[0], tightened, unit, radial, chunks[0]
+    )
+    for result, chunk in zip(results[1:], chunks[1:], strict=True):
+        more = _row_cotangents(process, result, tightened, unit, radial, chunk)
+        unit_bar += more[0]
+        radial_bar += more[1]
+        products = [a + b for a, b in zip(products, more[2], strict=True)]
+    return frame.pull_rows(x, unit_bar, radial_bar), products
+
+
+def _row_cotangents(
+    process: Process,
+    result: Evaluation,
+    tightened: Tightening,
+    unit: np.ndarray,
+    radial: np.ndarray,
+    chunk: Chunk,
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """What one function's bound says of some rows' features and radii."""
+    basis, noise, dtype = process.basis, float(process.noise), unit.dtype
+    weight, precision = chunk.weights, chunk.precisions
+    table = uncaptured_of(basis, unit, radial, weight, precision)
+    unexplained, _ = unexplained_of(basis, table)
+    slope = penalty_slope(table, unexplained, noise, tightened, result.factor)
+    first = weight * precision * radial
+    target = first * np.asarray(chunk.y, np.float64)
+    moment_bar = result.moment_bar.astype(dtype)
+    unit_bar = unit @ (2 * result.gram_bar).astype(dtype)
+    radial_bar = first * np.einsum("ij,ij->i", unit, unit_bar)
+    radial_bar += target / radial * (unit @ moment_bar)
+    radial_bar -= 2 * slope * unexplained / radial
+    unit_bar *= (first * radial).astype(dtype)[:, None]
+    unit_bar += target.astype(dtype)[:, None] * moment_bar[None, :]
+    energies = float(basis.variance) * basis.energies
+    products = []
+    for index in basis.incomplete:
+        columns = basis.slices[index]
+        root = np.sqrt(2 * energies[index] * slope * precision) * radial
+        root = root.astype(dtype)
+        scaled = unit[:, columns] * root[:, None]
+        products.append((scaled.T @ scaled).astype(np.float64))
+        scaled *= root[:, None]
+        unit_bar[:, columns] += scaled
+    return unit_bar, radial_bar, products

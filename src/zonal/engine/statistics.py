@@ -1,0 +1,287 @@
+"""Statistics: all that inference needs of the data, as sums over rows.
+
+For unit features φ (no scale, no depth in them) and radial factors ρ the sums are
+
+    G = Σ w a ρ² φφᵀ,   h = Σ w a ρ y φ,   Σ w a y²,   Σ w,   Σ w log a,
+
+with row weights w and known precisions a; and, for the bound, what each band fails to
+capture of each row, ρ² (1 - |φ_b|²). They form a monoid: statistics of two tables add
+up to those of both, and rows can be taken out again. So streaming, forgetting, merging
+and distribution are all the same `+` and `-`.
+
+Chunk products run in the features' precision (float32 through BLAS's symmetric product,
+by default) and are summed in float64.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from zonal.engine.features import Frame
+from zonal.engine.passes import chunk_results
+from zonal.prior.basis import Basis
+from zonal.saving import savable
+from zonal.tables.chunks import Chunk
+from zonal.tables.sources import Source
+
+__all__ = ["Statistics", "Uncaptured", "collect"]
+
+
+# Rows that the uncaptured parts are kept of, and how many stand for them beyond.
+_MOST_ROWS = 500_000
+_SKETCH_ROWS = 100_000
+
+
+@savable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Uncaptured:
+    """Row by row, what each incomplete band does not capture, times the precision.
+
+    ``parts`` holds a ρ² (1 - |φ_b|²), ``prior`` a ρ²: all that a penalty asks of a row.
+    ``count`` is how often a row counts: 1, its weight, or -1 where it was taken out.
+    Beyond half a million rows a table is kept as averages of neighbours (`summary`),
+    and ``exact`` says so; the bound is then a close approximation, all else exact.
+    """
+
+    parts: Float[np.ndarray, "rows bands"]
+    prior: Float[np.ndarray, " rows"]
+    count: Float[np.ndarray, " rows"]
+    exact: bool = True
+
+    @classmethod
+    def empty(cls, n_bands: int) -> "Uncaptured":
+        none = np.zeros(0, np.float32)
+        return cls(np.zeros((0, n_bands), np.float32), none, none)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def joined(self, others: Iterable["Uncaptured"]) -> "Uncaptured":
+        every = [self, *others]
+        together = Uncaptured(
+            *(
+                np.concatenate([getattr(one, name) for one in every])
+                for name in ("parts", "prior", "count")
+            ),
+            exact=all(one.exact for one in every),
+        )
+        return (
+            together.summary(_SKETCH_ROWS) if len(together) > _MOST_ROWS else together
+        )
+
+    def summary(self, most: int) -> "Uncaptured":
+        """At most ``most`` rows that stand for all: averages of neighbours.
+
+        Rows are sorted by how much is missing of them and averaged in runs, so what a
+        sum of smooth functions loses is of second order in the width of a run.
+        """
+        if len(self) <= most:
+            return self
+        order = np.argsort(self.parts.sum(axis=1), kind="stable")
+        starts = np.linspace(0, len(self), most, endpoint=False).astype(int)
+        count = self.count[order].astype(np.float64)
+        total = np.add.reduceat(count, starts)
+        weight = np.where(np.abs(total) > 1e-9, total, np.inf)
+
+        def mean(values: np.ndarray) -> np.ndarray:
+            scaled = (values[order].astype(np.float64).T * count).T
+            # Rows taken out count negatively, and may outweigh their neighbours.
+            return np.maximum((np.add.reduceat(scaled, starts, axis=0).T / weight).T, 0)
+
+        columns = mean(self.parts), mean(self.prior), total
+        dtype = self.parts.dtype
+        return Uncaptured(*(part.astype(dtype) for part in columns), exact=False)
+
+
+@savable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Statistics:
+    """Sums over rows in the unit features of one basis."""
+
+    gram: Float[np.ndarray, "features features"]
+    moment: Float[np.ndarray, " features"]
+    squares: float
+    rows: float
+    log_precision: float
+    uncaptured: Uncaptured
+
+    @classmethod
+    def zero(cls, basis: Basis) -> "Statistics":
+        """The statistics of no rows."""
+        size = basis.n_features
+        return cls(
+            np.zeros((size, size)),
+            np.zeros(size),
+            0.0,
+            0.0,
+            0.0,
+            Uncaptured.empty(len(basis.incomplete)),
+        )
+
+    def __add__(self, other: "Statistics") -> "Statistics":
+        return self._combined(other, 1.0)
+
+    def __sub__(self, other: "Statistics") -> "Statistics":
+        return self._combined(other, -1.0)
+
+    def _combined(self, other: "Statistics", sign: float) -> "Statistics":
+        if self.moment.shape != other.moment.shape:
+            raise ValueError(
+                f"statistics of {len(self.moment)} and {len(other.moment)} features "
+                "belong to different bases"
+            )
+        theirs = dataclasses.replace(
+            other.uncaptured, count=sign * other.uncaptured.count
+        )
+        return Statistics(
+            self.gram + sign * other.gram,
+            self.moment + sign * other.moment,
+            self.squares + sign * other.squares,
+            self.rows + sign * other.rows,
+            self.log_precision + sign * other.log_precision,
+            self.uncaptured.joined([theirs]),
+        )
+
+    def close_to(self, other: "Statistics", tolerance: float = 1e-5) -> bool:
+        """Equal up to rounding, relative to the size of each sum."""
+        pairs = [
+            (self.gram, other.gram),
+            (self.moment, other.moment),
+            (self.squares, other.squares),
+            (self.rows, other.rows),
+            (self.log_precision, other.log_precision),
+            (_missing(self.uncaptured), _missing(other.uncaptured)),
+        ]
+        return all(
+            np.shape(a) == np.shape(b)
+            and np.max(np.abs(np.subtract(a, b)), initial=0.0)
+            <= tolerance * max(1.0, np.max(np.abs(a), initial=0.0))
+            for a, b in pairs
+        )
+
+
+def _missing(uncaptured: Uncaptured) -> np.ndarray:
+    count = uncaptured.count.astype(np.float64)
+    return count @ uncaptured.parts
+
+
+def collect(frame: Frame, source: Source) -> Statistics:
+    """One pass over the data."""
+    (statistics,) = collect_all(frame, [source])
+    return statistics
+
+
+def collect_all(frame: Frame, sources: Sequence[Source]) -> tuple[Statistics, ...]:
+    """One pass over the same inputs with several targets, a source each."""
+    if len(sources) == 1:
+        return sources[0].reduced(functools.partial(_collected, frame), _added)
+    return _collected(frame, *sources)
+
+
+def _collected(frame: Frame, *sources: Source) -> tuple[Statistics, ...]:
+    totals = [RunningSum(frame.basis) for _ in sources]
+    visit = functools.partial(chunk_statistics, frame)
+    for parts in chunk_results(visit, *sources):
+        for total, part in zip(totals, parts, strict=True):
+            total.add(part)
+    return tuple(total.result() for total in totals)
+
+
+def _added(
+    one: tuple[Statistics, ...], other: tuple[Statistics, ...]
+) -> tuple[Statistics, ...]:
+    return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+class RunningSum:
+    """Statistics being summed in place; rows' tables are joined now and then."""
+
+    def __init__(self, basis: Basis):
+        self._total = Statistics.zero(basis)
+        self._tables: list[Uncaptured] = []
+        self._waiting = 0
+
+    def add(self, part: Statistics) -> None:
+        total = self._total
+        np.add(total.gram, part.gram, out=total.gram)
+        np.add(total.moment, part.moment, out=total.moment)
+        self._total = dataclasses.replace(
+            total,
+            squares=total.squares + part.squares,
+            rows=total.rows + part.rows,
+            log_precision=total.log_precision + part.log_precision,
+        )
+        self._tables.append(part.uncaptured)
+        self._waiting += len(part.uncaptured)
+        if self._waiting > _MOST_ROWS:
+            self._join()
+
+    def _join(self) -> None:
+        table = self._total.uncaptured.joined(self._tables)
+        self._total = dataclasses.replace(self._total, uncaptured=table)
+        self._tables, self._waiting = [], 0
+
+    def result(self) -> Statistics:
+        self._join()
+        return self._total
+
+
+def chunk_statistics(frame: Frame, *chunks: Chunk) -> list[Statistics]:
+    """The statistics of a few rows at once; products in the frame's precision.
+
+    Several chunks are the same inputs with several targets.
+    """
+    unit, radial = frame.unit_features(chunks[0].x)
+    return [
+        row_statistics(
+            frame.basis, unit, radial, chunk.y, chunk.weights, chunk.precisions
+        )
+        for chunk in chunks
+    ]
+
+
+def row_statistics(
+    basis: Basis,
+    unit: Float[np.ndarray, "rows features"],
+    radial: Float[np.ndarray, " rows"],
+    y: Float[np.ndarray, " rows"],
+    weight: Float[np.ndarray, " rows"],
+    precision: Float[np.ndarray, " rows"],
+) -> Statistics:
+    """The statistics of rows whose features are known."""
+    radial = radial.astype(np.float64)
+    table = uncaptured_of(basis, unit, radial, weight, precision)
+    y = np.asarray(y, np.float64)
+    target = (weight * precision * radial * y).astype(unit.dtype)
+    root = radial * np.sqrt(weight * precision)
+    moment = target @ unit
+    if not np.all(root == 1.0):
+        unit = unit * root.astype(unit.dtype)[:, None]
+    return Statistics(
+        unit.T @ unit,
+        moment.astype(np.float64),
+        float(np.sum(weight * precision * y**2)),
+        float(weight.sum()),
+        float(np.sum(weight * np.log(precision))),
+        table,
+    )
+
+
+def uncaptured_of(
+    basis: Basis,
+    unit: np.ndarray,
+    radial: np.ndarray,
+    weight: np.ndarray,
+    precision: np.ndarray,
+) -> Uncaptured:
+    """What each incomplete band leaves of some rows; rounding never makes it less."""
+    prior = precision * radial**2
+    parts = np.zeros((len(radial), len(basis.incomplete)), unit.dtype)
+    for column, index in enumerate(basis.incomplete):
+        features = unit[:, basis.slices[index]]
+        captured = np.einsum("ij,ij->i", features, features)
+        parts[:, column] = np.maximum(0.0, prior * (1 - captured))
+    return Uncaptured(parts, prior.astype(unit.dtype), weight.astype(unit.dtype))

@@ -1,0 +1,208 @@
+"""What becomes of a model after its fit: rows come and go, models are merged."""
+
+import dataclasses
+from typing import Any
+
+from sklearn.base import _fit_context, clone
+from sklearn.utils.validation import check_is_fitted
+
+from zonal.engine.resizing import reduced
+from zonal.estimators.base import Models, SphericalGP
+from zonal.tables.sources import Source
+
+__all__ = ["ChangingGP"]
+
+
+class ChangingGP(SphericalGP):
+    """A Gaussian process that rows are added to and taken out of."""
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
+        """Add rows at the same hyper-parameters; the first call fits.
+
+        With normal noise the result is exact, whatever the order that rows come in.
+        With other likelihoods, rows before keep the sites that they had (see
+        `zonal.inference.natural_gradient`); ``refresh`` with all rows is exact again.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 100)[:, None]
+        >>> y = np.sin(3 * X[:, 0])
+        >>> model = SphericalGPRegressor()
+        >>> for day in range(4):
+        ...     model = model.partial_fit(X[day::4], y[day::4])
+        >>> bool(model.score(X, y) > 0.99)
+        True
+        """
+        if not hasattr(self, "models_"):
+            return self._fit(
+                X, y, sample_weight, target=target, weight=weight, exposure=exposure
+            )
+        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+        return self._changed("add", sources)
+
+    def forget(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
+        """Take rows out of the model, as if they had never been in its sums.
+
+        Hyper-parameters stay, and with normal noise the result is exact.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> before = model.predict(X)
+        >>> model = model.partial_fit([[0.0]], [50.0]).forget([[0.0]], [50.0])
+        >>> bool(np.allclose(model.predict(X), before))
+        True
+        """
+        check_is_fitted(self)
+        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+        return self._changed("forget", sources)
+
+    def _changed(self, change: str, sources: list[Source]):
+        pairs = zip(self.models_, sources, strict=True)
+        models = tuple(getattr(model, change)(source) for model, source in pairs)
+        self._accept(self.columns_, models, self._known)
+        return self
+
+    def merge(self, other: "ChangingGP"):
+        """Add the rows that another model has seen; both come from the same fit.
+
+        ``emptied`` makes models for other shards to fill with ``partial_fit``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> shard = model.emptied().partial_fit([[-0.5], [0.5]], np.sin([-1.5, 1.5]))
+        >>> model = model.merge(shard)
+        >>> model.models_[0].statistics.rows
+        32.0
+        """
+        check_is_fitted(self)
+        check_is_fitted(other)
+        if type(self) is not type(other) or len(self.models_) != len(other.models_):
+            raise ValueError(
+                "only models of the same kind and number of targets can be merged"
+            )
+        pairs = zip(self.models_, other.models_, strict=True)
+        models = tuple(a.merge(b) for a, b in pairs)  # pyright: ignore
+        self._accept(self.columns_, models, self._known)
+        return self
+
+    def emptied(self):
+        """A model with the same hyper-parameters that has seen no rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> empty = model.emptied()
+        >>> bool(np.allclose(empty.predict(X), 0))      # the mean of the prior
+        True
+        >>> empty.relevance_ == model.relevance_
+        array([ True])
+        """
+        check_is_fitted(self)
+        models = tuple(model.emptied() for model in self.models_)
+        return self._like_me({}, models)
+
+    def copy_with(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        n_features,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
+        """The same kernel solved on rows with more features, or with fewer.
+
+        There are no more than the rows can tell apart.
+        A model keeps no rows, so they are given again; nothing is learned anew.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor(n_features=10).fit(X, np.sin(3 * X[:, 0]))
+        >>> larger = model.copy_with(X, np.sin(3 * X[:, 0]), n_features=20)
+        >>> larger.process_.basis.n_features <= 20, larger.depth_ == model.depth_
+        (True, True)
+        """
+        check_is_fitted(self)
+        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+        recipe = dataclasses.replace(
+            self._recipe(self.columns_), solve_features=n_features, most_steps=0
+        )
+        start = self.process_
+        if recipe.layout == "banded":
+            start = reduced(start, n_features)
+        models = self._learned(sources, self._known, recipe, start, lambda step: False)
+        return self._like_me({"solve_features": n_features}, models)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def refresh(
+        self,
+        X,
+        y=None,
+        sample_weight=None,
+        *,
+        target=None,
+        weight=None,
+        exposure=None,
+    ):
+        """Learn hyper-parameters anew from rows, starting from those there are.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from zonal import SphericalGPRegressor
+        >>> X = np.linspace(-1, 1, 30)[:, None]
+        >>> model = SphericalGPRegressor().fit(X, np.sin(3 * X[:, 0]))
+        >>> model = model.refresh(X, np.cos(3 * X[:, 0]))        # the world has changed
+        >>> bool(abs(model.predict([[0.0]])[0] - 1) < 0.01)
+        True
+        """
+        check_is_fitted(self)
+        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+        recipe = self._recipe(self.columns_)
+        models = self._taught(sources, self._known, recipe, self.process_)
+        self._accept(self.columns_, models, self._known)
+        return self
+
+    def _like_me(self, changes: dict[str, Any], models: Models):
+        """Another estimator with the same parameters, fitted to something else."""
+        found: Any = clone(self)
+        found.set_params(**changes)
+        found._accept(self.columns_, models, self._known)
+        return found

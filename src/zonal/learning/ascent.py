@@ -1,0 +1,132 @@
+"""Ascent: L-BFGS on the exact bound of some rows, and the prior of the spectrum."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from zonal.engine.bound import Tightening
+from zonal.engine.dense import at_rows, exact_value_and_gradient
+from zonal.engine.features import quiet_phases
+from zonal.engine.gradient import value_and_gradient
+from zonal.learning.unknowns import Unknowns
+from zonal.prior.energy_prior import with_energy_prior
+from zonal.prior.process import Process
+from zonal.tables.sources import Source
+
+__all__ = ["Ascent"]
+
+# Small problems, by rows times squared features, are learned in float64.
+_FINE_WORK = 5e8
+
+# A step that gains less than this, in nats a row, is rounding; one that gains less than
+# that in all says nothing. Two of them in a row are the last. Looking for a better one
+# along the same line is given up after so many tries.
+_LEAST_GAIN = 2e-6
+_LEAST_GAIN_IN_ALL = 0.01
+_MOST_TRIES = 10
+
+
+def sample_dtype(process: Process, rows: int) -> Any:
+    """The precision to learn in from so many rows."""
+    work = rows * process.basis.n_features**2
+    return np.float64 if work <= _FINE_WORK else np.float32
+
+
+class Ascent:
+    """The bound of a process on some rows, being raised.
+
+    Several sources are several functions of the same prior: their bounds add up.
+    ``best`` is the best process met and ``bound`` its bound per row; both hold whenever
+    a run ends, also by an interrupt.
+
+    Parameters
+    ----------
+    process
+        Where to start.
+    sources
+        The rows, for each function.
+    phases
+        How phases move: ``"anchored"``, ``"free"`` or ``"fixed"``
+        (`zonal.learning.unknowns`).
+    fixed
+        Names of parameters that keep their values.
+    exact
+        Whether the exact marginal likelihood is raised instead
+        (`zonal.engine.dense`); phases are then at the rows.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        sources: Sequence[Source],
+        phases: str = "anchored",
+        tightened: Tightening = True,
+        fixed: Sequence[str] = (),
+        exact: bool = False,
+    ):
+        self.best, self.bound = process, -np.inf
+        self._unknowns = Unknowns(process, "fixed" if exact else phases, fixed)
+        self._exact = exact
+        self._sources = sources
+        self._tightened: Tightening = tightened
+        self._dtype = sample_dtype(process, sources[0].n_rows or 0)
+        self._total = sum(
+            float(len(chunk) if chunk.weight is None else chunk.weight.sum())
+            for chunk in sources[0].chunks()
+        )
+
+    def run(self, steps: int, after_step: Callable[[], bool]) -> None:
+        """Go up for some steps; ``after_step`` is asked whether to stop."""
+        least = max(_LEAST_GAIN, _LEAST_GAIN_IN_ALL / self._total)
+        last, small = -np.inf, 0
+
+        def told(intermediate_result) -> None:
+            nonlocal last, small
+            value = -float(intermediate_result.fun)
+            small = small + 1 if value - last < least else 0
+            last = value
+            # One small step may be the first, whose length is a guess.
+            if after_step() or small == 2:
+                raise StopIteration
+
+        try:
+            self._run(steps, told)
+        finally:
+            if self._exact:
+                (rows,) = self._sources[0].chunks(self._sources[0].n_rows or 1)
+                self.best = at_rows(self.best, rows.x)
+
+    def _run(self, steps: int, told: Callable) -> None:
+        with quiet_phases():
+            minimize(
+                self._objective,
+                self._unknowns.start,
+                jac=True,
+                method="L-BFGS-B",
+                callback=told,
+                bounds=self._unknowns.bounds,
+                options={
+                    "maxiter": steps,
+                    "maxcor": 20,
+                    "maxfun": 2 * steps + 10,
+                    "ftol": 0.0,
+                    "maxls": _MOST_TRIES,
+                },
+            )
+
+    def _objective(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        candidate = self._unknowns.process(vector)
+        if self._exact:
+            value, gradients = exact_value_and_gradient(candidate, self._sources)
+        else:
+            value, gradients = value_and_gradient(
+                candidate, self._sources, self._tightened, self._dtype
+            )
+        value, gradients = with_energy_prior(candidate.basis, value, gradients)
+        bound = value / self._total
+        slope = self._unknowns.gradient(vector, gradients) / self._total
+        if bound > self.bound:
+            self.best, self.bound = candidate, bound
+        return -bound, -slope

@@ -1,0 +1,171 @@
+"""The recipe: everything a person may choose of a fit, and what follows from it."""
+
+import dataclasses
+
+import numpy as np
+
+from zonal.prior.kernels import Kernel
+from zonal.prior.sphere import Sphere
+from zonal.tables.scaling import Scaling
+from zonal.tables.sources import Source
+
+__all__ = ["Recipe", "affordable_sample", "scaling_of"]
+
+# The solution has so many times the features that were learned with, if rows times
+# squared features stay below this, or below that for every second there is: some ten
+# seconds on two cores, and a fraction of one.
+_MORE_TO_SOLVE = 4
+_SOLVE_WORK = 5e11
+_WORK_A_SECOND = 1e10
+# Rows of the largest sample with 512 features or less.
+_MOST_ROWS = 60_000
+# And with however many.
+_FEWEST_ROWS = 3_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What a person may choose; every default was chosen by measurement.
+
+    Parameters
+    ----------
+    n_features
+        Features to learn with.
+    solve_features
+        Features to solve with, if more: the kernel is learned with a small basis and
+        the data are solved with a large one. By default up to four times as many, as
+        long as a pass over the rows with them takes seconds: 2048 for a hundred
+        thousand rows, 1000 for half a million. (Likelihoods other than normal noise
+        take many passes, and no more features unless they are asked for. Layouts other
+        than banded are solved with what they are learned with.)
+    layout
+        ``"banded"``, ``"sparse"`` or ``"harmonics"``.
+    n_levels
+        How many levels share the features of the sparse layout.
+    kernel
+        A kernel to start from, instead of a choice of `ContinuousDepth`.
+    sphere
+        A map to the sphere to start from, instead of `ARD`. Inputs are then taken as
+        they are; only the target is standardised.
+    radial_order
+        The power of the radius in the kernel.
+    tightened
+        Whether the bound pays the tightened penalty.
+    tails
+        What becomes of heavy tails in the inputs: ``"keep"``, ``"clip"`` or
+        ``"quantile"`` (see `zonal.tables.scaling.Scaling`).
+    linear_mean
+        Whether a linear function of the inputs is taken off the target first.
+    calibrated
+        Whether new targets are predicted with the width and the shape that
+        leave-one-out residuals have (`zonal.likelihoods.noise`), or as the plain
+        normals of the process. For normal noise only; other likelihoods have
+        shapes of their own.
+    most_rows
+        Rows to learn sphere, kernel and phases from. By default as many as keep a step
+        at about a second: 60,000 with 512 features, fewer with more.
+    most_steps
+        Steps of the optimiser on the largest sample.
+    validation_fraction
+        Rows kept aside while learning, to stop where they are not predicted better any
+        more. (Rows that the sample has no room for serve the same end for nothing.)
+        The solution is made from all rows.
+    max_seconds
+        Stop learning after this long, and solve with what has been reached, with no
+        more features than there is time for and no more passes than it takes.
+    dtype
+        Precision of features and their products: ``"float32"``, ``"float64"``, or
+        ``"auto"`` for float64 where that costs a few seconds at most.
+    seed
+        Every random choice follows from it.
+    """
+
+    n_features: int = 512
+    solve_features: int | None = None
+    layout: str = "banded"
+    n_levels: int = 8
+    kernel: Kernel | None = None
+    sphere: Sphere | None = None
+    radial_order: float = 0.0
+    tightened: bool = True
+    tails: str = "keep"
+    linear_mean: bool = False
+    calibrated: bool = True
+    most_rows: int | None = None
+    most_steps: int = 100
+    validation_fraction: float = 0.0
+    max_seconds: float | None = None
+    dtype: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sphere is not None and (self.linear_mean or self.tails != "keep"):
+            raise ValueError(
+                "with a sphere of your own, inputs are taken as they are; leave tails "
+                "and linear_mean alone"
+            )
+        for name in ("n_features", "solve_features", "n_levels", "most_rows"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be 1 or more, got {value}")
+        others = (None, self.n_features)
+        if self.layout in ("sparse", "harmonics") and self.solve_features not in others:
+            raise ValueError(
+                "only the banded layout is solved with other features than it is "
+                f"learned with; with layout={self.layout!r} choose n_features and fit"
+            )
+        if self.dtype not in ("auto", "float32", "float64"):
+            raise ValueError(
+                f"dtype is 'auto', 'float32' or 'float64', not {self.dtype!r}"
+            )
+        if self.max_seconds is not None and not self.max_seconds >= 0:
+            raise ValueError(f"max_seconds must be 0 or more, got {self.max_seconds}")
+        if self.most_steps < 0:
+            raise ValueError(f"most_steps must be 0 or more, got {self.most_steps}")
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(
+                "validation_fraction must be at least 0 and below 1, "
+                f"got {self.validation_fraction}"
+            )
+
+    def features_to_solve(self, rows: int | None) -> int:
+        """Features of the solution in one pass.
+
+        Layouts other than banded keep what they have.
+        """
+        if self.layout != "banded":
+            return 0
+        if self.solve_features is not None:
+            return self.solve_features
+        work = _SOLVE_WORK
+        if self.max_seconds is not None:
+            work = min(work, _WORK_A_SECOND * self.max_seconds)
+        many = np.inf if rows is None else max(rows, 1)
+        affordable = int(np.sqrt(work / many))
+        return min(max(self.n_features, affordable), _MORE_TO_SOLVE * self.n_features)
+
+    @property
+    def sample_rows(self) -> int:
+        """Rows of the largest sample."""
+        if self.most_rows is not None:
+            return self.most_rows
+        return affordable_sample(self.n_features)
+
+
+def affordable_sample(n_features: int) -> int:
+    """Rows that so many features can be learned from at about a second a step.
+
+    Examples
+    --------
+    >>> affordable_sample(512), affordable_sample(1024)
+    (60000, 15000)
+    """
+    affordable = int(_MOST_ROWS * min(1.0, (512 / max(n_features, 1)) ** 2))
+    return max(_FEWEST_ROWS, affordable)
+
+
+def scaling_of(source: Source, recipe: Recipe) -> Scaling:
+    """How a table is standardised before it is learned from."""
+    if recipe.sphere is not None:
+        return Scaling.learn(source).of_target_only()
+    return Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)

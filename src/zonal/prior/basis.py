@@ -1,0 +1,308 @@
+"""The basis: a Gaussian process prior, and the features that will stand for it.
+
+A `Basis` is a sphere, a kernel and its bands. In each band with normalised kernel κ_b
+and phases V_b the features are
+
+    φ_b(x) = L_b⁻¹ κ_b(V_b s),    L_b L_bᵀ = κ_b(V_b V_bᵀ),
+
+so that the inducing variables are independent standard normals, block by block, and
+φ_b(x)·φ_b(x') is as much of κ_b(s·s') as the phases capture, never more.
+
+Unit features leave out √(variance · energy) and the radius: depth, free level weights
+and the variance then only scale them, and can be learned without touching a row again.
+"""
+
+import dataclasses
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from zonal.prior.band_values import numpy_shape
+from zonal.prior.bands import Band, CompleteLevel, band_energies, band_kernel
+from zonal.prior.kernels import NTK, Kernel, equivalent_depth, nearest_depth
+from zonal.prior.layouts import Plan, plan_bands
+from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.phases import drawn_phases, kmeans_phases, random_phases
+from zonal.prior.sphere import Sphere
+from zonal.saving import savable
+
+__all__ = ["Basis", "count_levels", "feature_scales", "pull_energies", "pull_scales"]
+
+# Rows that starting phases are chosen from.
+_MOST_CANDIDATES = 20_000
+# Levels of an endless spectrum that are told of beyond the last complete one.
+_TAIL = 30
+
+
+@savable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Basis:
+    """A zonal Gaussian process prior and the features that stand for it.
+
+    Parameters
+    ----------
+    sphere, kernel, bands
+        The map to the sphere, the kernel's shape, and the bands it is split into.
+    variance
+        Prior variance of the function at a row of radius one.
+    free_energies
+        Each band's part of the variance, where it is learned by itself; None leaves it
+        to the kernel's level weights, which then only shape the inside of a band.
+
+    Examples
+    --------
+    >>> from zonal import ARD, ContinuousDepth
+    >>> basis = Basis.build(ARD.isotropic(3), ContinuousDepth(), n_features=64)
+    >>> [band.name for band in basis.bands], basis.n_features
+    (['level_0', 'level_1', 'levels_2_20'], 64)
+    """
+
+    sphere: Sphere
+    kernel: Kernel
+    bands: tuple[Band | CompleteLevel, ...]
+    variance: Number = learned(POSITIVE, default=1.0)
+    free_energies: Float[np.ndarray, " bands"] | None = learned(POSITIVE, default=None)
+
+    def __post_init__(self) -> None:
+        if not self.bands:
+            raise ValueError("a basis needs at least one band")
+        top = -1
+        for band in self.bands:
+            if band.first <= top:
+                raise ValueError(
+                    f"level {band.first} is in two bands; a level belongs to one"
+                )
+            top = np.inf if band.last is None else band.last
+            self._check_band(band)
+        energies = self.free_energies
+        if energies is not None and len(energies) != len(self.bands):
+            raise ValueError(
+                f"{len(self.bands)} bands need as many free energies, "
+                f"got {len(energies)}"
+            )
+        check_values(self)
+
+    def _check_band(self, band: Band | CompleteLevel) -> None:
+        last = self.kernel.last_level
+        if last is not None and (band.last is None or band.last > last):
+            raise ValueError(
+                f"band {band.name} reaches above level {last}, where "
+                f"{type(self.kernel).__name__} ends; let it end there too"
+            )
+        width = band.place(self.sphere.dimension).shape[1]
+        if width != self.sphere.dimension:
+            raise ValueError(
+                f"the phases of band {band.name} have {width} coordinates; "
+                f"the sphere lives in R^{self.sphere.dimension}"
+            )
+
+    @classmethod
+    def build(
+        cls,
+        sphere: Sphere,
+        kernel: Kernel,
+        n_features: int = 512,
+        layout: str = "banded",
+        *,
+        rows: Float[np.ndarray, "rows inputs"] | None = None,
+        start: str = "drawn",
+        n_levels: int = 8,
+        seed: int = 0,
+    ) -> "Basis":
+        """Spend a budget of features on bands and place their phases.
+
+        Phases start from ``rows`` of the table, never more than there are rows, or at
+        random if none are given.
+        """
+        plans = plan_bands(layout, kernel, sphere.dimension, n_features, n_levels)
+        points = None if rows is None else _starting_points(sphere, rows)
+        bands = tuple(
+            CompleteLevel(plan.first)
+            if plan.complete
+            else Band(
+                plan.first, plan.last, _start(plan, kernel, sphere, points, start, seed)
+            )
+            for plan in plans
+        )
+        return cls(sphere, kernel, bands)
+
+    @property
+    def level_variances(self) -> Float[np.ndarray, " levels"]:
+        """The prior variance in each level, as the bands' energies share it out."""
+        ends = [
+            band.first + _TAIL if band.last is None else band.last
+            for band in self.bands
+        ]
+        weights = self.kernel.level_weights(self.sphere.dimension, max(ends))
+        for band, energy, share in zip(
+            self.bands, self.energies, self.shares, strict=True
+        ):
+            stop = None if band.last is None else band.last + 1
+            weights[band.first : stop] *= energy / max(share, 1e-300)
+        return weights * float(self.variance)
+
+    @property
+    def depth(self) -> int:
+        """Hidden layers of the network whose spectrum is nearest to this prior's.
+
+        It is told from all levels, those included whose energy was learned by itself;
+        a network whose depth was given keeps it.
+        """
+        if isinstance(self.kernel, NTK):
+            return self.kernel.depth
+        variances = self.level_variances
+        if len(variances) < 3:
+            return equivalent_depth(self.kernel, self.sphere.dimension)
+        return nearest_depth(variances, self.sphere.dimension)
+
+    @property
+    def n_features(self) -> int:
+        return sum(band.size(self.sphere.dimension) for band in self.bands)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The columns of each band."""
+        ends = np.cumsum([band.size(self.sphere.dimension) for band in self.bands])
+        return tuple(
+            slice(int(end) - band.size(self.sphere.dimension), int(end))
+            for band, end in zip(self.bands, ends, strict=True)
+        )
+
+    @property
+    def shares(self) -> Float[np.ndarray, " bands"]:
+        """The kernel's own energy in each band; what is missing lies in no band."""
+        return band_energies(self.bands, self.kernel, self.sphere.dimension)
+
+    @property
+    def energies(self) -> Float[np.ndarray, " bands"]:
+        """Each band's part of the prior variance, in units of ``variance``."""
+        return self.shares if self.free_energies is None else self.free_energies
+
+    @property
+    def total_energy(self) -> float:
+        """All bands and the rest: the prior variance in units of ``variance``."""
+        return float(self.energies.sum()) + self.missing_energy
+
+    @property
+    def missing_energy(self) -> float:
+        """The weight of the levels that lie in no band."""
+        missing = 1.0 - float(self.shares.sum())
+        return missing if missing > 1e-12 else 0.0
+
+    @property
+    def incomplete(self) -> tuple[int, ...]:
+        """The bands whose phases capture less than everything."""
+        return tuple(i for i, band in enumerate(self.bands) if not band.complete)
+
+    def follows(self, layout: str) -> bool:
+        """Whether the bands are such as a layout has.
+
+        Only the banded layout has bands of several levels, and only the sparse one
+        has parts of single levels.
+        """
+        incomplete = [self.bands[index] for index in self.incomplete]
+        if layout == "harmonics":
+            return not incomplete
+        single = [band.first == band.last for band in incomplete]
+        return all(single) if layout == "sparse" else not any(single)
+
+    def by_band(
+        self, columns: Float[np.ndarray, "*rows features"]
+    ) -> Float[np.ndarray, "*rows bands"]:
+        """Sum the features' columns band by band."""
+        return np.add.reduceat(columns, [part.start for part in self.slices], axis=-1)
+
+    def covariance(
+        self,
+        x: Float[np.ndarray, "rows inputs"],
+        other: Float[np.ndarray, "others inputs"] | None = None,
+    ) -> Float[np.ndarray, "rows others"]:
+        """The prior covariance of the function between rows, dense and in float64."""
+        other = x if other is None else other
+        s, radial = self.sphere.points(x)
+        s_other, radial_other = self.sphere.points(other)
+        t = np.clip(s @ s_other.T, -1.0, 1.0)
+        dimension = self.sphere.dimension
+        with jax.enable_x64(True):
+            shape = np.array(self.kernel.shape(t, dimension))
+        if self.free_energies is not None:
+            for band, more in zip(self.bands, self.energies - self.shares, strict=True):
+                part = numpy_shape(band_kernel(band, self.kernel, dimension))
+                shape += more * part(t)
+        return float(self.variance) * np.outer(radial, radial_other) * shape
+
+
+def _starting_points(sphere: Sphere, rows: np.ndarray) -> np.ndarray:
+    """Distinct rows on the sphere, evenly spaced in the table where they are many."""
+    if len(rows) == 0:
+        raise ValueError("no rows were given to start from; give some, or rows=None")
+    if len(rows) > _MOST_CANDIDATES:
+        rows = rows[np.linspace(0, len(rows) - 1, _MOST_CANDIDATES).astype(int)]
+    return np.unique(sphere.points(rows)[0], axis=0)
+
+
+def _start(
+    plan: Plan,
+    kernel: Kernel,
+    sphere: Sphere,
+    points: np.ndarray | None,
+    start: str,
+    seed: int,
+) -> np.ndarray:
+    if start not in ("drawn", "kmeans", "random"):
+        raise ValueError(f"start is 'drawn', 'kmeans' or 'random', not {start!r}")
+    if points is None or start == "random":
+        return random_phases(plan.size, sphere.dimension, seed + plan.first)
+    size = min(plan.size, len(points))
+    if start == "kmeans":
+        return kmeans_phases(points, size, seed + plan.first)
+    band = Band(plan.first, plan.last, points[:1])
+    shape = numpy_shape(band_kernel(band, kernel, sphere.dimension))
+    return drawn_phases(points, size, shape, seed=seed + plan.first)
+
+
+def feature_scales(basis: Basis) -> Float[np.ndarray, " features"]:
+    """√(variance · energy) of each feature's band."""
+    widths = [part.stop - part.start for part in basis.slices]
+    return np.repeat(np.sqrt(basis.variance * basis.energies), widths)
+
+
+def pull_scales(
+    basis: Basis, gradient: Float[np.ndarray, " features"]
+) -> tuple[Float[np.ndarray, " bands"], float]:
+    """A gradient in the features' scales, as ones in energies and variance."""
+    by_band = basis.by_band(gradient)
+    variance = float(basis.variance)
+    # A band without energy has no features to speak of, and no gradient.
+    root = np.sqrt(np.where(basis.energies > 0, basis.energies, np.inf))
+    energies = by_band * np.sqrt(variance) / (2 * root)
+    of_variance = by_band @ np.sqrt(basis.energies) / (2 * np.sqrt(variance))
+    return energies, float(of_variance)
+
+
+def pull_energies(
+    basis: Basis,
+    energies: Float[np.ndarray, " bands"],
+    variance: float,
+    missing: float = 0.0,
+) -> dict[str, np.ndarray]:
+    """Gradients in energies and variance, as ones in the parameters behind them.
+
+    ``missing`` is the gradient in the weight of each level that lies in no band.
+    """
+    through = np.full(count_levels(basis), missing)
+    fixed = basis.free_energies is not None
+    for band, energy in zip(basis.bands, energies, strict=True):
+        if band.last is not None:
+            through[band.first : band.last + 1] = 0.0 if fixed else energy
+    pulled = basis.kernel.pull_weights(basis.sphere.dimension, through)
+    kernel = {f"kernel.{name}": value for name, value in pulled.items()}
+    own = {"free_energies": energies} if fixed else {}
+    return kernel | own | {"variance": np.asarray(variance)}
+
+
+def count_levels(basis: Basis) -> int:
+    """How many levels the kernel and the bands speak of, level 0 included."""
+    top = max(band.last or 0 for band in basis.bands)
+    return max(top, basis.kernel.last_level or 0) + 1

@@ -1,0 +1,242 @@
+"""Phases: the points on the sphere at which a band's features look.
+
+A level with as many independent phases as it has harmonics is complete: its features
+are the spherical harmonics of that level, in some basis, and where the phases lie does
+not matter beyond rounding. Complete sets are picked greedily, each next point where the
+points so far explain least, from a fixed cloud of random candidates; that keeps the
+Gram matrix well conditioned in any dimension. Other bands start from the data, drawn
+by what is left to explain or by k-means, or at random, and are then learned.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import solve_triangular
+from sklearn.cluster import MiniBatchKMeans
+
+from zonal.prior.polynomials import check_dimension, gegenbauer_level, harmonic_count
+
+__all__ = [
+    "complete_phases",
+    "drawn_phases",
+    "greedy_phases",
+    "kmeans_phases",
+    "random_phases",
+]
+
+# Candidates that are proposed together.
+_AT_ONCE = 256
+# What is unexplained below this is rounding.
+_NOTHING = 1e-12
+# Noise on given phases, as whitening has it, and what adds more than that.
+_JITTER = 1e-6
+_RESOLVED = 2e-6
+
+Points = Float[np.ndarray, "points d"]
+Phases = Float[np.ndarray, "phases d"]
+
+
+@functools.lru_cache(maxsize=512)
+def complete_phases(level: int, dimension: int) -> Phases:
+    """N(l,d) phases whose features span a whole level (read-only, cached).
+
+    Examples
+    --------
+    >>> complete_phases(2, dimension=3).shape
+    (5, 3)
+    """
+    count = harmonic_count(level, dimension)
+    if level == 0:
+        phases = np.eye(1, dimension)
+    elif level == 1:
+        phases = np.eye(dimension)
+    else:
+        # Four candidates a phase: more hardly improves the condition. The floor serves
+        # the smallest levels, where a handful of random points could be unlucky.
+        cloud = random_phases(max(4 * count, 64), dimension, seed=0)
+        phases = greedy_phases(
+            cloud, count, lambda t: gegenbauer_level(t, level, dimension)
+        )
+    phases.setflags(write=False)
+    return phases
+
+
+def greedy_phases(
+    candidates: Points,
+    count: int,
+    shape: Callable[[np.ndarray], Any],
+) -> Phases:
+    """Choose ``count`` candidates, each where the ones before explain least.
+
+    This maximises the determinant of the Gram matrix κ(VVᵀ) step by step: a Cholesky
+    factorisation with pivoting that touches only the chosen rows, at a cost of
+    candidates × count². ``shape`` is κ, with κ(1) = 1.
+
+    Examples
+    --------
+    >>> cloud = random_phases(100, dimension=3, seed=1)
+    >>> greedy_phases(cloud, 4, lambda t: t**2).shape
+    (4, 3)
+    """
+    if count > len(candidates):
+        raise ValueError(
+            f"{count} phases were asked of {len(candidates)} candidates; "
+            "give more rows or ask for fewer phases"
+        )
+    factor = np.zeros((count, len(candidates)))
+    unexplained = np.ones(len(candidates))
+    chosen: list[int] = []
+    for step in range(count):
+        pivot = int(np.argmax(unexplained))
+        row = shape(np.clip(candidates @ candidates[pivot], -1.0, 1.0))
+        row = row - factor[:step, pivot] @ factor[:step]
+        factor[step] = row / np.sqrt(max(unexplained[pivot], np.finfo(float).tiny))
+        unexplained -= factor[step] ** 2
+        chosen.append(pivot)
+        unexplained[chosen] = -np.inf
+        if step + 1 < count and unexplained.max() <= _NOTHING:
+            # The rest adds nothing beyond rounding; take it in order of what it adds.
+            rest = np.argsort(-unexplained, kind="stable")[: count - step - 1]
+            chosen.extend(int(index) for index in rest)
+            break
+    return candidates[chosen]
+
+
+def drawn_phases(
+    candidates: Points,
+    count: int,
+    shape: Callable[[np.ndarray], Any],
+    given: Float[np.ndarray, "given d"] | None = None,
+    seed: int = 0,
+) -> Phases:
+    """Draw ``count`` candidates, by how much those before leave unexplained of each.
+
+    ``given`` phases count among those before; they are not returned. Fewer are drawn
+    where the rest is explained already. The greedy choice goes where the least is
+    explained, which is where rows are few; drawing goes where much is left to explain
+    in all. Candidates are proposed many at a time and kept with the chance that they
+    would have had one at a time, so that the work is matrix products, candidates ×
+    count² of it. ``shape`` is κ, with κ(1) = 1.
+
+    References
+    ----------
+    Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2023; Epperly, Tropp,
+    Webber, "Embrace rejection", 2024 (the blocks).
+
+    Examples
+    --------
+    >>> cloud = random_phases(100, dimension=3, seed=1)
+    >>> drawn_phases(cloud, 4, lambda t: np.exp(t - 1)).shape
+    (4, 3)
+    """
+    generator = np.random.default_rng(seed)
+    factor = np.zeros((0, len(candidates)))
+    if given is not None and len(given):
+        factor = _explained(given, candidates, shape)
+    unexplained = 1.0 - np.sum(factor**2, axis=0)
+    before = len(factor)
+    factor = np.vstack([factor, np.zeros((count, len(candidates)))])
+    chosen: list[int] = []
+    while len(chosen) < count:
+        now, left = before + len(chosen), count - len(chosen)
+        chance = np.where(unexplained > _RESOLVED, unexplained, 0.0)
+        if not chance.any():
+            break
+        proposed = generator.choice(len(candidates), _AT_ONCE, p=chance / chance.sum())
+        among = shape(np.clip(candidates[proposed] @ candidates[proposed].T, -1, 1))
+        among = among - factor[:now, proposed].T @ factor[:now, proposed]
+        kept, root = _kept(among, unexplained[proposed], left, generator)
+        new = proposed[kept]
+        rows = shape(np.clip(candidates[new] @ candidates.T, -1, 1))
+        rows = rows - factor[:now, new].T @ factor[:now]
+        rows = solve_triangular(root, rows, lower=True, overwrite_b=True)
+        factor[now : now + len(new)] = rows
+        unexplained -= np.sum(rows**2, axis=0)
+        chosen.extend(new.tolist())
+        unexplained[chosen] = 0.0
+    return candidates[chosen]
+
+
+def _kept(
+    among: np.ndarray,
+    proposed: np.ndarray,
+    most: int,
+    generator: np.random.Generator,
+) -> tuple[np.ndarray, Float[np.ndarray, "kept kept"]]:
+    """Which proposals are kept, and the Cholesky factor of their covariance.
+
+    ``among`` is how proposals vary together before any is kept, and ``proposed`` how
+    much each does by itself. Each is kept with the share that those kept before it
+    leave of that, unless next to nothing is left.
+    """
+    unexplained, kept = proposed.copy(), []
+    rows = np.zeros((min(most, len(among)), len(among)))
+    for index, chance in enumerate(generator.random(len(among))):
+        least = max(chance * proposed[index], _RESOLVED)
+        if len(kept) == len(rows) or unexplained[index] <= least:
+            continue
+        step = len(kept)
+        row = among[index] - rows[:step, index] @ rows[:step]
+        row[index] = unexplained[index]
+        rows[step] = row / np.sqrt(unexplained[index])
+        unexplained = unexplained - rows[step] ** 2
+        kept.append(index)
+    found = np.array(kept, int)
+    return found, np.tril(rows[: len(found), found].T)
+
+
+def _explained(
+    given: np.ndarray, candidates: np.ndarray, shape: Callable[[np.ndarray], Any]
+) -> np.ndarray:
+    """Rows whose squares add up to what given phases explain of each candidate."""
+    known = shape(np.clip(given @ candidates.T, -1.0, 1.0))
+    among = np.array(shape(np.clip(given @ given.T, -1.0, 1.0)))
+    among[np.diag_indices_from(among)] = 1 + _JITTER
+    return solve_triangular(np.linalg.cholesky(among), known, lower=True)
+
+
+def kmeans_phases(rows: Points, count: int, seed: int = 0) -> Phases:
+    """Centres of ``count`` clusters of the rows, put back on the sphere.
+
+    Examples
+    --------
+    >>> rows = random_phases(200, dimension=4, seed=1)
+    >>> kmeans_phases(rows, 5).shape
+    (5, 4)
+    """
+    if count > len(rows):
+        raise ValueError(
+            f"{count} phases were asked of {len(rows)} rows; "
+            "give more rows or ask for fewer phases"
+        )
+    batch = max(1024, 4 * count)
+    kmeans: Any = MiniBatchKMeans(
+        n_clusters=count,
+        batch_size=batch,
+        n_init=1,  # pyright: ignore[reportArgumentType]
+        random_state=seed,
+        reassignment_ratio=0.0,
+    )
+    centres = kmeans.fit(rows).cluster_centers_.astype(np.float64)
+    norm = np.linalg.norm(centres, axis=1, keepdims=True)
+    # Opposite rows can average to the origin, which has no direction: take a row.
+    lost = norm[:, 0] < 1e-6
+    centres[lost] = rows[: lost.sum()]
+    norm[lost] = 1.0
+    return centres / norm
+
+
+def random_phases(count: int, dimension: int, seed: int = 0) -> Phases:
+    """Points drawn uniformly from the sphere in R^d.
+
+    Examples
+    --------
+    >>> np.linalg.norm(random_phases(2, dimension=3), axis=1)
+    array([1., 1.])
+    """
+    check_dimension(dimension)
+    normal = np.random.default_rng(seed).normal(size=(count, dimension))
+    return normal / np.linalg.norm(normal, axis=1, keepdims=True)

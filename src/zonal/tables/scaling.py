@@ -1,0 +1,316 @@
+"""Scaling: a table as it is, to standardised columns and target, and back.
+
+Learned in one or two streaming passes with sums that merge, applied chunk by chunk in
+float64 before anything is rounded to float32, and undone on every prediction.
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtri
+
+from zonal.saving import savable
+from zonal.tables.chunks import Chunk
+from zonal.tables.rounding import rounded, to_multiple
+from zonal.tables.sources import CHUNK_ROWS, Result, Source
+
+__all__ = ["ConstantWarning", "ScaledSource", "Scaling"]
+
+# Rows that quantiles are taken from, and points of a column's quantile map.
+_SKETCH_ROWS = 50_000
+_KNOTS = 257
+_CLIPPED = 1e-3
+# A deviation this small beside the values themselves is rounding.
+_ROUNDING = 1e-13
+
+
+class ConstantWarning(UserWarning):
+    """A column or the target never changes."""
+
+
+@savable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scaling:
+    """How a table is standardised.
+
+    Parameters
+    ----------
+    centre, width
+        Subtracted from, and divided into, each column.
+    target_centre, target_width, target_varies
+        The same for the target, and whether it is not constant.
+    precision
+        Known precisions are divided by this, their geometric mean, so that noise means
+        the noise of a typical row.
+    slopes
+        A linear mean: coefficients of the standardised columns, taken off the
+        standardised target. Zeros where there is none.
+    tails
+        ``"keep"``; ``"clip"``: values beyond the outermost thousandths are pulled in
+        to them; ``"quantile"``: columns are mapped to normal scores by rank.
+    knots
+        For ``"clip"`` and ``"quantile"``: quantiles of each column, one column each.
+
+    Examples
+    --------
+    >>> from zonal.tables.sources import ArraySource
+    >>> x = np.array([[1.0], [3.0], [5.0]])
+    >>> scaling = Scaling.learn(ArraySource(x, np.array([10.0, 20.0, 30.0])))
+    >>> scaling.inputs(x)[:, 0].round(3)
+    array([-1.225,  0.   ,  1.225])
+    """
+
+    centre: Float[np.ndarray, " inputs"]
+    width: Float[np.ndarray, " inputs"]
+    target_centre: float
+    target_width: float
+    slopes: Float[np.ndarray, " inputs"]
+    target_varies: bool = True
+    precision: float = 1.0
+    tails: str = "keep"
+    knots: Float[np.ndarray, "knots inputs"] | None = None
+
+    @classmethod
+    def learn(
+        cls,
+        source: Source,
+        tails: str = "keep",
+        linear_mean: bool = False,
+        seed: int = 0,
+    ) -> "Scaling":
+        """Moments of a table, with a word about what never changes."""
+        if tails not in ("keep", "clip", "quantile"):
+            raise ValueError(
+                f"tails are 'keep', 'clip' or 'quantile'; {tails!r} is none of them"
+            )
+        n_inputs = source.n_inputs
+        start = cls(
+            np.zeros(n_inputs),
+            np.ones(n_inputs),
+            0.0,
+            1.0,
+            np.zeros(n_inputs),
+            tails=tails,
+            knots=None if tails == "keep" else _knots(source, tails, seed),
+        )
+        moments = _Moments.of(start, source)
+        if moments.count == 0:
+            raise ValueError("every weight is zero: no row is left to learn from")
+        deviation = np.sqrt(np.diag(moments.products) / moments.count)
+        constant = deviation <= _ROUNDING * np.abs(moments.mean)
+        _warn_of_constants(constant)
+        # Divided by infinity, a column without spread is zero, whatever comes later.
+        width = np.where(constant, np.inf, deviation)
+        centre = float(moments.mean[-1])
+        slopes, residual = np.zeros(n_inputs), float(deviation[-1])
+        if constant[-1]:
+            # One row says nothing of the spread, many that are alike say a lot.
+            residual = max(abs(centre), 1.0) * (1.0 if moments.count <= 1 else 1e-6)
+        elif linear_mean:
+            moving = np.flatnonzero(~constant[:-1])
+            scaled = moments.products / moments.count / np.outer(width, width)
+            inner = scaled[np.ix_(moving, moving)]
+            ridge = 1e-6 * np.eye(len(inner))
+            slopes[moving] = np.linalg.solve(inner + ridge, scaled[moving, -1])
+            left = 1 - 2 * slopes @ scaled[:-1, -1] + slopes @ scaled[:-1, :-1] @ slopes
+            residual *= float(np.sqrt(max(left, 1e-12)))
+            slopes *= deviation[-1] / residual
+        width, residual = rounded(width[:-1]), float(rounded(residual))
+        return dataclasses.replace(
+            start,
+            centre=to_multiple(moments.mean[:-1], width),
+            width=width,
+            target_centre=float(to_multiple(centre, residual)),
+            target_width=residual,
+            target_varies=not constant[-1],
+            slopes=to_multiple(slopes, 1.0),
+            precision=float(rounded(np.exp(moments.log_precision / moments.count))),
+        )
+
+    @property
+    def varying(self) -> np.ndarray:
+        """Which columns are not constant."""
+        return np.isfinite(self.width)
+
+    def of_target_only(self) -> "Scaling":
+        """The same for the target, with inputs taken as they are."""
+        n_inputs = self.n_inputs
+        return dataclasses.replace(
+            self,
+            centre=np.zeros(n_inputs),
+            width=np.ones(n_inputs),
+            slopes=np.zeros(n_inputs),
+            tails="keep",
+            knots=None,
+        )
+
+    def of_inputs_only(self) -> "Scaling":
+        """The same for the inputs, with the target taken as it is."""
+        return dataclasses.replace(self, target_centre=0.0, target_width=1.0)
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.centre)
+
+    def check_width(self, n_inputs: int) -> None:
+        """Refuse rows of another table."""
+        if n_inputs != self.n_inputs:
+            raise ValueError(
+                f"the rows have {n_inputs} columns; the model was fitted to "
+                f"{self.n_inputs}"
+            )
+
+    def inputs(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> Float[np.ndarray, "rows inputs"]:
+        """Standardised columns, in float64."""
+        x = np.asarray(x, np.float64)
+        self.check_width(x.shape[1])
+        if self.knots is not None:
+            x = x.copy()
+            scores = _scores(len(self.knots))
+            for column, knots in enumerate(self.knots.T):
+                if self.tails == "clip":
+                    x[:, column] = np.clip(x[:, column], knots[0], knots[-1])
+                else:
+                    x[:, column] = np.interp(x[:, column], knots, scores)
+        return (x - self.centre) / self.width
+
+    def chunk(self, chunk: Chunk) -> Chunk:
+        """A chunk with columns and target standardised."""
+        x = self.inputs(chunk.x)
+        y = np.asarray(chunk.y, np.float64) - self.target_centre
+        precision = chunk.precision
+        if self.precision != 1.0:
+            precision = chunk.precisions / self.precision
+        return dataclasses.replace(
+            chunk, x=x, y=y / self.target_width - x @ self.slopes, precision=precision
+        )
+
+    def mean(self, x: Float[np.ndarray, "rows inputs"]) -> Float[np.ndarray, " rows"]:
+        """The mean of the target before anything is learned, in its own units."""
+        return self.target_centre + self.target_width * (self.inputs(x) @ self.slopes)
+
+    def agrees_with(self, other: "Scaling") -> bool:
+        """Whether another scaling would do the same."""
+        return all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            for field in dataclasses.fields(self)
+        )
+
+
+class ScaledSource(Source):
+    """A source seen through a scaling."""
+
+    def __init__(self, source: Source, scaling: Scaling):
+        scaling.check_width(source.n_inputs)
+        self._source = source
+        self._scaling = scaling
+
+    @property
+    def n_inputs(self) -> int:
+        return self._source.n_inputs
+
+    @property
+    def n_rows(self) -> int | None:
+        return self._source.n_rows
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        return map(self._scaling.chunk, self._source.chunks(size))
+
+    @property
+    def first_row(self) -> int:
+        return self._source.first_row
+
+    def sample(self, count: int, seed: int = 0) -> Chunk:
+        return self._scaling.chunk(self._source.sample(count, seed))
+
+    def reduced(self, function, combine):
+        scaled = functools.partial(_of_scaled, function, self._scaling)
+        return self._source.reduced(scaled, combine)
+
+
+def _of_scaled(
+    function: Callable[[Source], Result], scaling: Scaling, source: Source
+) -> Result:
+    return function(ScaledSource(source, scaling))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Moments:
+    """Weighted mean and centred products of columns and target, which merge."""
+
+    count: float
+    mean: np.ndarray
+    products: np.ndarray
+    log_precision: float = 0.0
+
+    @classmethod
+    def of(cls, scaling: Scaling, source: Source) -> "_Moments":
+        return source.reduced(functools.partial(cls._here, scaling), cls.merged)
+
+    @classmethod
+    def _here(cls, scaling: Scaling, source: Source) -> "_Moments":
+        size = source.n_inputs + 1
+        total = cls(0.0, np.zeros(size), np.zeros((size, size)))
+        for chunk in source.chunks():
+            table = np.column_stack([scaling.inputs(chunk.x), chunk.y])
+            total = total.merged(cls._of_table(table, chunk.weights, chunk.precisions))
+        return total
+
+    @classmethod
+    def _of_table(
+        cls, table: np.ndarray, weight: np.ndarray, precision: np.ndarray
+    ) -> "_Moments":
+        count = float(weight.sum())
+        mean = weight @ table / max(count, np.finfo(np.float64).tiny)
+        centred = table - mean
+        products = (centred * weight[:, None]).T @ centred
+        return cls(count, mean, products, float(weight @ np.log(precision)))
+
+    def merged(self, other: "_Moments") -> "_Moments":
+        if other.count == 0:
+            return self
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        return _Moments(
+            count,
+            self.mean + apart * (other.count / count),
+            self.products
+            + other.products
+            + np.outer(apart, apart) * (self.count * other.count / count),
+            self.log_precision + other.log_precision,
+        )
+
+
+def _knots(source: Source, tails: str, seed: int) -> np.ndarray:
+    rows = source.sample(_SKETCH_ROWS, seed).x.astype(np.float64)
+    if tails == "clip":
+        return np.quantile(rows, [_CLIPPED, 1 - _CLIPPED], axis=0)
+    return np.quantile(rows, np.linspace(0, 1, _KNOTS), axis=0)
+
+
+def _scores(count: int) -> np.ndarray:
+    """Normal scores of evenly spaced ranks, the outermost half a rank inside."""
+    rank = np.linspace(0, 1, count)
+    return ndtri(np.clip(rank, 0.5 / count, 1 - 0.5 / count))
+
+
+def _warn_of_constants(constant: np.ndarray) -> None:
+    columns = ", ".join(str(column) for column in np.flatnonzero(constant[:-1]))
+    if columns:
+        warnings.warn(
+            f"constant columns tell nothing and are ignored: {columns}",
+            ConstantWarning,
+            stacklevel=4,
+        )
+    if constant[-1]:
+        warnings.warn(
+            "the target is constant; the model predicts that constant",
+            ConstantWarning,
+            stacklevel=4,
+        )

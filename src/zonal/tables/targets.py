@@ -1,0 +1,189 @@
+"""Tables with their target in them: files, datasets and frames, read in batches."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from zonal.tables.batches import (
+    BatchReader,
+    StreamError,
+    check_columns,
+    naming,
+    read_ahead,
+    values_of,
+)
+from zonal.tables.chunks import Chunk
+from zonal.tables.columns import Columns
+from zonal.tables.sources import Source, checked, positive
+from zonal.tables.streams import Stream, StreamSource, stream_of
+
+__all__ = [
+    "TargetTable",
+    "blocks_of",
+    "exposure_of",
+    "target_name",
+    "target_table",
+]
+
+
+def target_table(X, y, sample_weight, target, weight, exposure) -> "TargetTable | None":
+    """A table whose target is one of its columns, or None where y is given."""
+    stream = stream_of(X)
+    if target is None:
+        if stream is not None:
+            raise ValueError(
+                "rows in files have their target beside them: pass target=, the name "
+                "of its column"
+            )
+        if weight is not None:
+            raise ValueError("weight= goes with target=; with y, pass sample_weight")
+        if isinstance(exposure, str):
+            raise ValueError(
+                f"exposure={exposure!r} names a column, which goes with target=; with "
+                "y, pass one number for each row"
+            )
+        return None
+    if y is not None:
+        raise ValueError("give y, or target= for a column of the table, not both")
+    if sample_weight is not None:
+        raise ValueError("with target=, pass weight=, the name of a column")
+    if not isinstance(exposure, str | None):
+        raise ValueError("with target=, exposure is the name of a column")
+    stream = Stream.of(X) if stream is None else stream
+    targets = [target] if isinstance(target, str) else list(target)
+    others = [*targets, *(one for one in (weight, exposure) if one is not None)]
+    check_columns(stream, others)
+    inputs = [name for name in stream.names if name not in others]
+    if not inputs:
+        raise ValueError("the table has no column beside its target to learn from")
+    single = isinstance(target, str)
+    return TargetTable(stream, inputs, targets, weight, exposure, single)
+
+
+def target_name(y, target) -> str | None:
+    """What the target is called, if it is one and has a name."""
+    name = getattr(y, "name", None) if target is None else target
+    return name if isinstance(name, str) else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TargetTable:
+    """A stream, and which of its columns are inputs, targets, weights and exposure."""
+
+    stream: BatchReader
+    inputs: list[str]
+    targets: list[str]
+    weight: str | None
+    exposure: str | None
+    single: bool
+
+    @property
+    def n_rows(self) -> int | None:
+        return self.stream.n_rows
+
+    def learned(
+        self, learn: Callable[[Iterator[Any]], Columns], some: Callable[[Any], Any]
+    ) -> tuple[Columns, np.ndarray]:
+        """One reading: what columns hold, and some targets that stand for all."""
+        seen, origin = [], "the table"
+
+        def frames() -> Generator[Any, None, None]:
+            nonlocal origin
+            with contextlib.closing(
+                read_ahead(self.stream.batches(self._read))
+            ) as all_of:
+                for frame, place, _ in all_of:
+                    origin = place
+                    seen.append(some(self._targets_of(frame)))
+                    yield nw.from_native(frame).select(self.inputs).to_native()
+
+        with contextlib.closing(frames()) as parts:
+            try:
+                columns = learn(parts)
+            except StreamError:
+                raise
+            except (ValueError, TypeError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"{origin}: {error}") from error
+        if not seen:
+            raise ValueError("the table has no rows; give it at least one")
+        return columns, np.concatenate(seen)
+
+    def sources(
+        self, columns: Columns, coded: Callable[[np.ndarray], np.ndarray]
+    ) -> list[Source]:
+        """The rows as numbers, once for each target."""
+        every = range(len(self.targets))
+        return [
+            StreamSource(
+                self.stream,
+                self._read,
+                functools.partial(self._chunk, columns, coded, number),
+                len(columns.outputs),
+            )
+            for number in every
+        ]
+
+    @property
+    def _read(self) -> list[str]:
+        more = [one for one in (self.weight, self.exposure) if one is not None]
+        return list(dict.fromkeys([*self.inputs, *self.targets, *more]))
+
+    def _targets_of(self, frame: Any) -> np.ndarray:
+        every = [values_of(frame, name) for name in self.targets]
+        return every[0] if self.single else np.column_stack(every)
+
+    def _chunk(
+        self,
+        columns: Columns,
+        coded: Callable[[np.ndarray], np.ndarray],
+        number: int,
+        frame: Any,
+        first_row: int,
+    ) -> Chunk:
+        inputs = nw.from_native(frame).select(self.inputs).to_native()
+        x = columns.matrix(inputs, first_row)
+        y = coded(self._targets_of(frame))
+        y = y if y.ndim == 1 else y[:, number]
+        weight, exposure = (
+            None if name is None else np.asarray(values_of(frame, name), np.float64)
+            for name in (self.weight, self.exposure)
+        )
+        rows = checked(x, y, weight, exposure=exposure, first_row=first_row)
+        # A row that counts for nothing is no row.
+        return rows if weight is None else rows[weight > 0]
+
+
+def exposure_of(stream: BatchReader, name: str) -> np.ndarray:
+    """The column of a stream that says what each row's rate is multiplied by."""
+    check_columns(stream, [name])
+    parts = [np.empty(0)]
+    for frame, origin, row in stream.batches([name]):
+        with naming(origin):
+            values = np.asarray(values_of(frame, name), np.float64)
+            positive(values, "exposure", len(values), row)
+            parts.append(values)
+    return np.concatenate(parts)
+
+
+def blocks_of(
+    stream: BatchReader, columns: Columns, names: Sequence[str]
+) -> Iterator[np.ndarray]:
+    """The inputs of a stream as numbers, a batch at a time."""
+    check_columns(stream, names)
+
+    def encoded() -> Iterator[np.ndarray]:
+        none = True
+        for frame, origin, row in stream.batches(names):
+            none = False
+            with naming(origin):
+                yield columns.matrix(frame, row)
+        if none:
+            raise ValueError("the table has no rows; give it at least one")
+
+    return read_ahead(encoded())

@@ -1,0 +1,572 @@
+"""The command line, run as people run it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from zonal import SphericalGPRegressor, load
+from zonal.cli.app import run
+from zonal.cli.app import zonal as group
+from zonal.cli.data import Part, guessed_task, look_at
+from zonal.estimators.summary import statistics_of
+from zonal.tables.streams import Stream
+
+
+def houses(count=240, seed=3):
+    generator = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "id": np.arange(count),
+            "area": generator.uniform(30, 200, count).round(1),
+            "rooms": generator.integers(1, 7, count),
+            "town": generator.choice(["Ulm", "Bonn", "Kiel"], count),
+        }
+    )
+    price = 3 * table.area + 20 * table.rooms + 50 * (table.town == "Bonn")
+    table["price"] = (price + 10 * generator.normal(size=count)).round(1)
+    table["dear"] = np.where(table.price > 420, "yes", "no")
+    return table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tables in every format, and models of them."""
+    path = tmp_path_factory.mktemp("houses")
+    table = houses()
+    table.to_csv(path / "houses.csv", index=False)
+    table.to_csv(path / "semicolons.csv", index=False, sep=";")
+    table.to_csv(path / "tabs.tsv", index=False, sep="\t")
+    table.to_csv(path / "packed.csv.gz", index=False)
+    table.to_parquet(path / "houses.parquet", index=False)
+    table.to_feather(path / "houses.feather")
+    (path / "parts").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(len(table)), 3)):
+        table.iloc[part].to_parquet(path / "parts" / f"{number}.parquet", index=False)
+    houses(40, seed=4).to_csv(path / "new.csv", index=False)
+    for target, other in (("price", "dear"), ("dear", "price")):
+        done = command(
+            path, "fit", "houses.csv", "-t", target, "--drop", "id", "--drop", other,
+            "-o", f"{target}.zonal", "--report", f"{target}.html",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    return path
+
+
+def command(folder, *arguments, stdin=None):
+    """Run the command line as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", "from zonal.cli.main import main; main()", *arguments],
+        cwd=folder,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def inside(folder, monkeypatch, *arguments):
+    """Run the command line in this process: exit code, stdout and stderr."""
+    monkeypatch.chdir(folder)
+    shown = []
+    monkeypatch.setattr("zonal.cli.app.note", shown.append)
+    monkeypatch.setattr("zonal.cli.using.note", shown.append)
+    with pytest.raises(SystemExit) as end:
+        run([str(one) for one in arguments])
+    return end.value.code, "\n".join(shown)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["semicolons.csv", "tabs.tsv", "packed.csv.gz", "houses.feather", "parts"],
+)
+def test_every_format_is_the_same_table(folder, monkeypatch, capsys, name):
+    predicted = []
+    for data in (name, "houses.parquet"):
+        code, said = inside(folder, monkeypatch, "predict", "price.zonal", data)
+        assert code == 0, said
+        predicted.append(capsys.readouterr().out)
+    assert predicted[0] == predicted[1]
+
+
+def test_fit_says_what_it_does_and_equals_the_library(folder, tmp_path):
+    done = command(
+        folder, "fit", "houses.parquet", "--target", "price", "--drop", "id", "--drop",
+        "dear", "--out", str(tmp_path / "m.zonal"), "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "taken for regression" in done.stderr
+    assert "kept aside" in done.stderr
+    found = json.loads(done.stdout)
+    stream = Stream.files(folder / "houses.parquet")
+    look = look_at(stream, "price", 0.2, 0)
+    assert found["rows"] == look.rows
+    assert found["test"]["rows"] == look.test_rows == 240 - look.rows
+    names = ["area", "rooms", "town", "price"]
+    parts = [
+        pd.concat(
+            batch.frame.to_pandas()
+            for batch in Part(stream, look, names, 0.2, 0, test).batches()
+        )
+        for test in (False, True)
+    ]
+    model = SphericalGPRegressor(missing="indicator").fit(parts[0], target="price")
+    X, y = parts[1].drop(columns="price"), parts[1].price
+    error = np.sqrt(np.mean((model.predict(X) - y) ** 2))
+    assert found["test"]["rmse"] == pytest.approx(error, rel=1e-9)
+    assert found["test"]["nll"] == pytest.approx(-model.log_score(X, y), rel=1e-9)
+    assert found["test"]["r2"] == pytest.approx(model.score(X, y), rel=1e-9)
+    low, high = model.predict_interval(X, 0.9).T
+    inside_share = np.mean((low <= y) & (y <= high))
+    assert found["test"]["coverage"]["90%"] == pytest.approx(inside_share)
+    assert found["depth"]["layers"] == model.depth_.layers
+    again = load(tmp_path / "m.zonal")
+    assert again.metrics_["rmse"] == found["test"]["rmse"]
+    assert again.target_name_ == "price"
+    assert np.array_equal(again.predict(X), model.predict(X))
+
+
+def test_reports_are_written(folder):
+    for name, word in (("price", "RMSE"), ("dear", "AUC")):
+        page = (folder / f"{name}.html").read_text(encoding="utf-8")
+        assert word in page
+        assert f"{name.title()}, predicted" in page
+    done = command(
+        folder, "report", "price.zonal", "new.csv", "-o", "n.html", "--title", "New!"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "<h1>New!</h1>" in (folder / "n.html").read_text(encoding="utf-8")
+
+
+def test_predictions_in_files_and_pipes(folder, tmp_path):
+    out = tmp_path / "p.parquet"
+    done = command(
+        folder, "predict", "price.zonal", "new.csv", "--out", str(out), "--id", "id"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "40 predictions" in done.stderr
+    table = pd.read_parquet(out)
+    assert list(table) == ["id", "mean", "std", "lower", "upper"]
+    model = load(folder / "price.zonal")
+    new = pd.read_csv(folder / "new.csv")[["area", "rooms", "town"]]
+    mean, std = model.predict(new, return_std=True)
+    assert np.array_equal(table["mean"], mean)
+    assert np.allclose(table["std"], std)
+    assert np.allclose(table[["lower", "upper"]], model.predict_interval(new, 0.9))
+    rows = (folder / "new.csv").read_text()
+    piped = command(folder, "predict", "dear.zonal", "-", stdin=rows)
+    assert piped.returncode == 0, piped.stderr
+    head, *lines = piped.stdout.splitlines()
+    assert head == '"class","p_no","p_yes"'
+    chance = np.array([[float(x) for x in line.split(",")[1:]] for line in lines])
+    assert np.allclose(chance, load(folder / "dear.zonal").predict_proba(new))
+
+
+def test_evaluate_and_inspect(folder):
+    done = command(folder, "evaluate", "dear.zonal", "new.csv", "--json")
+    found = json.loads(done.stdout)
+    new = pd.read_csv(folder / "new.csv")
+    model = load(folder / "dear.zonal")
+    assert found["accuracy"] == pytest.approx(
+        model.score(new[["area", "rooms", "town"]], new.dear)
+    )
+    assert found["rows"] == 40
+    plain = command(folder, "evaluate", "price.zonal", "new.csv")
+    assert "90% intervals" in plain.stdout
+    shown = command(folder, "inspect", "price.zonal").stdout
+    assert "hidden layers" in shown
+    assert "target: price" in shown
+    assert "When it was fitted" in shown
+    told = json.loads(command(folder, "inspect", "price.zonal", "--json").stdout)
+    assert told["target"] == "price"
+    assert [one["name"] for one in told["columns"]] == ["area", "rooms", "town"]
+    assert told["test"]["rmse"] > 0
+
+
+def test_update_forget_and_merge_are_exact(folder, monkeypatch, tmp_path):
+    new = pd.read_csv(folder / "new.csv")
+    X = new[["area", "rooms", "town"]]
+    first = load(folder / "price.zonal")
+    more, back = tmp_path / "more.zonal", tmp_path / "back.zonal"
+    code, said = inside(
+        folder, monkeypatch, "update", "price.zonal", "new.csv", "-o", more
+    )
+    assert code == 0, said
+    expected = load(folder / "price.zonal").partial_fit(X, new.price)
+    assert np.allclose(load(more).predict(X), expected.predict(X), rtol=1e-8)
+    code, said = inside(folder, monkeypatch, "forget", more, "new.csv", "-o", back)
+    assert code == 0, said
+    assert np.allclose(load(back).predict(X), first.predict(X), rtol=1e-6)
+    empty = first.emptied().partial_fit(X, new.price)
+    empty.save(tmp_path / "other.zonal")
+    merged = tmp_path / "merged.zonal"
+    code, said = inside(
+        folder, monkeypatch, "merge", "price.zonal", tmp_path / "other.zonal", "-o",
+        merged,
+    )  # fmt: skip
+    assert code == 0, said
+    assert np.allclose(load(merged).predict(X), expected.predict(X), rtol=1e-8)
+
+
+def test_update_replaces_the_model(folder, tmp_path):
+    first = load(folder / "price.zonal")
+    first.save(tmp_path / "m.zonal")
+    new = str(folder / "new.csv")
+    done = command(tmp_path, "update", "m.zonal", new)
+    assert done.returncode == 0, done.stderr
+    assert "rows now" in done.stdout
+    undone = command(tmp_path, "forget", "m.zonal", new)
+    assert undone.returncode == 0, undone.stderr
+    both = command(tmp_path, "merge", "m.zonal", "m.zonal", "-o", "twice.zonal")
+    assert both.returncode == 0, both.stderr
+
+
+def test_places_on_the_globe(tmp_path):
+    generator = np.random.default_rng(5)
+    place = np.column_stack(
+        [generator.uniform(-180, 180, 120), generator.uniform(-80, 80, 120)]
+    )
+    heat = 30 * np.cos(np.radians(place[:, 1]))
+    table = pd.DataFrame(place, columns=["lon", "lat"]).assign(heat=heat)
+    table.to_csv(tmp_path / "heat.csv", index=False)
+    done = command(
+        tmp_path, "fit", "heat.csv", "-t", "heat", "--place", "lat", "lon", "-q",
+        "--report", "heat.html", "--test-share", "0.3",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    model = load(tmp_path / "model.zonal")
+    assert model.geometry == "sphere"
+    assert model.columns_.names == ["lat", "lon"]
+    assert model.metrics_["r2"] > 0.99
+    assert "canvas" in (tmp_path / "heat.html").read_text(encoding="utf-8")
+
+
+def test_figure_demo_doctor_completion_and_version(tmp_path):
+    done = command(tmp_path, "figure", "depth", "--out", "d.png")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "d.png").stat().st_size > 10_000
+    assert "depth 5" in done.stdout
+    shown = command(tmp_path, "doctor").stdout
+    assert "jax" in shown
+    assert "cores" in shown
+    for shell in ("bash", "zsh", "fish"):
+        shown = CliRunner().invoke(group, ["completion", shell])
+        assert "_ZONAL_COMPLETE" in shown.output
+    assert command(tmp_path, "--version").stdout.startswith("zonal, version 0.")
+    assert "Usage" in CliRunner().invoke(group, []).output
+
+
+def test_every_command_explains_itself_with_an_example():
+    runner = CliRunner()
+    context = group.make_context("zonal", ["doctor"])
+    for name in group.list_commands(context):
+        shown = runner.invoke(group, [name, "--help"])
+        assert shown.exit_code == 0, name
+        assert f"zonal {name}" in shown.output, name
+        assert "Example" in shown.output, name
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        ([0.5, 1.5, 2.25] * 20, "regression"),
+        ([0, 1] * 30, "classification"),
+        ([0.0, 1.0, None] * 20, "classification"),
+        ([-1.5, 1.5] * 20, "classification"),
+        ([True, False] * 20, "classification"),
+        (["a", "b", "c"] * 20, "classification"),
+        (list(range(7)) * 9, "classification"),
+        (list(range(60)), "regression"),
+    ],
+)
+def test_tasks_are_guessed(values, task):
+    stream = Stream.of(pd.DataFrame({"y": values, "x": 1.0}))
+    assert guessed_task(look_at(stream, "y", 0.2, 0))[0] == task
+
+
+def test_parts_share_rows_out(folder):
+    table = houses(3000).assign(price=lambda t: t.price.where(t.index % 10 > 0))
+    stream = Stream.of(table)
+    look = look_at(stream, "price", 0.25, 1)
+    assert look.missing == 300
+    ids = [
+        np.concatenate(
+            [
+                batch.frame["id"].to_numpy()
+                for batch in Part(stream, look, ["id"], 0.25, 1, test).batches()
+            ]
+        )
+        for test in (False, True)
+    ]
+    assert [len(one) for one in ids] == [look.rows, look.test_rows]
+    assert sorted(np.concatenate(ids)) == [n for n in range(3000) if n % 10 > 0]
+    assert 0.2 < look.test_rows / 2700 < 0.3
+
+
+BAD = {
+    "a misspelt target": ("fit houses.csv -t prise", "did you mean 'price'"),
+    "no file": ("fit nowhere.csv -t price", "no file nowhere.csv"),
+    "an empty file": ("fit empty.csv -t price", "empty.csv is empty"),
+    "names and no rows": ("fit head.csv -t y", "no row has a value of 'y'"),
+    "another delimiter": ("fit colons.csv -t y", "'y' is missing; the table has x:y"),
+    "a broken Parquet file": ("fit broken.parquet -t price", "broken.parquet"),
+    "mixed types": ("fit ragged.csv -t y", "ragged.csv"),
+    "an unknown format": ("fit houses.xls -t y", "cannot tell the format"),
+    "a checkpoint that is a table": (
+        "fit mine.csv -t y --checkpoint new.csv -o x.zonal",
+        "name another file",
+    ),
+    "too many texts": ("fit names.csv -t name", "too many to be told apart"),
+    "one class": ("fit one.csv -t y --task classification", "same class"),
+    "no model": ("predict nowhere.zonal new.csv", "nowhere.zonal: No such file"),
+    "a model that is none": ("predict new.csv new.csv", "not a file of zonal"),
+    "a damaged model": ("inspect damaged.zonal", "altered or damaged"),
+    "a column gone": ("predict price.zonal few.csv", "'town' is missing"),
+    "a target gone": ("evaluate price.zonal few.csv", "'town' is missing"),
+    "an output nowhere": ("fit houses.csv -t price -o no/m.zonal", "no folder"),
+    "an output of no kind": (
+        "predict price.zonal new.csv -o p.txt",
+        "p.txt is neither",
+    ),
+    "an output that is a folder": ("fit houses.csv -t price -o parts", "is a folder"),
+    "a bad time": ("fit houses.csv -t price --max-time soon", "is no time"),
+    "a bad likelihood": ("fit houses.csv -t price --likelihood x", "'x' is not one of"),
+    "a likelihood of no such task": (
+        "fit houses.csv -t price --task counts --likelihood probit",
+        "is for --task classification",
+    ),
+    "an output that is the table": ("fit mine.csv -t y -o mine.csv", "read or written"),
+    "predictions on the table": ("predict price.zonal new.csv -o new.csv", "read or"),
+    "a report on the model": ("fit mine.csv -t y -o m --report m", "read or written"),
+    "a target that is dropped": ("fit houses.csv -t price --drop price", "is needed"),
+    "a column of two roles": ("fit houses.csv -t price --weight price", "two things"),
+    "a place of one column": ("fit houses.csv -t price --place id id", "two things"),
+    "a place of texts": ("fit houses.csv -t price --place town id", "holds no numbers"),
+    "an infinite target": ("fit infinite.csv -t y", "infinite in row 3"),
+    "a target of dates": ("fit dates.parquet -t when", "holds dates"),
+    "a wide delimiter": ("fit houses.csv -t price --delimiter ;;", "not one character"),
+    "a negative seed": ("fit houses.csv -t price --seed -1", "range"),
+    "a weight that is an input": (
+        "evaluate price.zonal new.csv --weight area",
+        "two things at once",
+    ),
+    "a class that only the test has": (
+        "fit mine.csv -t y --task classification --test other.csv -o tested.zonal",
+        "could not be tested: ",
+    ),
+    "other models": ("merge price.zonal dear.zonal -o x.zonal", "same kind"),
+    "one model": ("merge price.zonal -o x.zonal", "two models or more"),
+    "rows never seen": ("forget price.zonal many.csv", "cannot be taken out"),
+    "an id like a prediction": ("predict price.zonal mean.csv --id mean", "--id mean"),
+    "no such command": ("fot houses.csv", "No such command"),
+}
+
+
+@pytest.fixture(scope="module")
+def bad(folder):
+    """Files that are wrong in every way."""
+    (folder / "empty.csv").write_text("")
+    (folder / "head.csv").write_text("x,y\n")
+    (folder / "colons.csv").write_text("x:y\n1:2\n3:4\n")
+    (folder / "broken.parquet").write_bytes(b"PAR1 and then nothing")
+    (folder / "ragged.csv").write_text("x,y\n1,2\n3,4,5\n")
+    (folder / "houses.xls").write_text("x")
+    (folder / "names.csv").write_text(
+        "name,x\n" + "".join(f"n{number},1\n" for number in range(300))
+    )
+    (folder / "one.csv").write_text("x,y\n" + "1,a\n2,a\n" * 20)
+    rows = [f"{number % 7},{'ab'[number % 2]}" for number in range(60)]
+    (folder / "mine.csv").write_text("\n".join(["x,y", *rows]))
+    (folder / "other.csv").write_text("\n".join(["x,y", *rows, "1,c"]))
+    (folder / "infinite.csv").write_text("x,y\n1,2\n1,3\n1,4\n1,inf\n" + "1,2\n" * 30)
+    when = pd.date_range("2020", periods=50, freq="D")
+    pd.DataFrame({"x": np.arange(50.0), "when": when}).to_parquet(
+        folder / "dates.parquet"
+    )
+    houses(10)[["area", "rooms"]].to_csv(folder / "few.csv", index=False)
+    houses(10).assign(mean=1).to_csv(folder / "mean.csv", index=False)
+    houses(400, seed=9).to_csv(folder / "many.csv", index=False)
+    whole = bytearray((folder / "price.zonal").read_bytes())
+    whole[-5] ^= 1
+    (folder / "damaged.zonal").write_bytes(whole)
+    return folder
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(bad, monkeypatch, capsys, case):
+    (bad / "tested.zonal").unlink(missing_ok=True)
+    before = sorted(bad.rglob("*"))
+    arguments, sentence = BAD[case]
+    code, said = inside(bad, monkeypatch, *arguments.split())
+    shown = said + capsys.readouterr().err
+    assert code == 2, shown
+    assert sentence in shown
+    assert "Traceback" not in shown
+    (bad / "tested.zonal").unlink(missing_ok=True)  # kept, and told of
+    assert sorted(bad.rglob("*")) == before, "something was left behind"
+
+
+def test_r2_of_targets_far_from_zero(tmp_path, monkeypatch, capsys):
+    table = houses(120).assign(price=lambda t: t.price + 1e9)[["area", "price"]]
+    table.to_csv(tmp_path / "far.csv", index=False)
+    model = SphericalGPRegressor().fit(table[["area"]], table.price)
+    model.save(tmp_path / "far.zonal")
+    monkeypatch.setattr("zonal.tables.batches.BATCH_ROWS", 50)
+    code, said = inside(
+        tmp_path, monkeypatch, "evaluate", "far.zonal", "far.csv", "--json"
+    )
+    assert code == 0, said
+    found = json.loads(capsys.readouterr().out)
+    expected = model.score(table[["area"]], table.price)
+    assert found["r2"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_decimal_commas_are_numbers(tmp_path):
+    lines = [f"{number},5;{number},25" for number in range(40)]
+    (tmp_path / "commas.csv").write_text("\n".join(["x;y", *lines]))
+    (batch,) = Stream.files(tmp_path / "commas.csv").batches()
+    assert batch.frame["y"].to_pylist()[:2] == [0.25, 1.25]
+
+
+def test_delimiters_in_quotes_do_not_count(tmp_path):
+    (tmp_path / "quoted.csv").write_text('"size; m2; net","b",y\n1,2,3\n')
+    assert Stream.files(tmp_path / "quoted.csv").names == ["size; m2; net", "b", "y"]
+
+
+def test_what_lies_beside_tables_is_no_table(folder):
+    names = Stream.files(folder / "parts").names
+    (folder / "parts" / "model.zonal").write_text("a model")
+    assert Stream.files(folder / "parts").names == names
+    (folder / "parts" / "model.zonal").unlink()
+
+
+def test_places_with_gaps_are_left_out(tmp_path, monkeypatch):
+    generator = np.random.default_rng(5)
+    table = pd.DataFrame({"lat": generator.uniform(-80, 80, 60)})
+    table["lon"] = generator.uniform(-180, 180, 60)
+    table["heat"] = np.cos(np.radians(table.lat)) + 0.01 * generator.normal(size=60)
+    table.loc[:4, "lat"] = np.nan
+    table.to_csv(tmp_path / "gaps.csv", index=False)
+    arguments = [
+        "fit",
+        "gaps.csv",
+        "-t",
+        "heat",
+        "--place",
+        "lat",
+        "lon",
+        "-q",
+        "-o",
+        "m.zonal",
+    ]
+    code, said = inside(tmp_path, monkeypatch, *arguments)
+    assert code == 0, said
+    model = load(tmp_path / "m.zonal")
+    assert model.geometry == "sphere"
+    assert statistics_of(model).rows + model.metrics_["rows"] == 55
+
+
+def test_a_reader_that_has_seen_enough(folder):
+    done = subprocess.run(
+        f"{sys.executable} -c 'from zonal.cli.main import main; main()' "
+        "predict price.zonal houses.csv | true; exit ${PIPESTATUS[0]}",
+        shell=True,
+        executable="/bin/bash",
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_bad_input_as_a_process(bad):
+    done = command(bad, "fit", "houses.csv", "-t", "prise")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    traced = command(bad, "--debug", "fit", "houses.csv", "-t", "prise")
+    assert traced.returncode == 2
+    assert "Traceback" in traced.stderr
+
+
+def test_an_unwritable_place_is_told_first(folder, monkeypatch):
+    # Root may write everywhere, so what the system says is said for it.
+    monkeypatch.setattr("os.access", lambda path, mode, **_: mode != os.W_OK)
+    code, said = inside(
+        folder, monkeypatch, "fit", "houses.csv", "-t", "price", "-o", "locked.zonal"
+    )
+    assert code == 2
+    assert "cannot be written to; name a file elsewhere" in said
+    assert not (folder / "locked.zonal").exists()
+
+
+def slow_table(path):
+    generator = np.random.default_rng(2)
+    x = generator.normal(size=(6000, 4))
+    y = np.sin(3 * x[:, 0]) * x[:, 1] + 0.1 * generator.normal(size=6000)
+    pd.DataFrame(x, columns=list("abcd")).assign(y=y).to_csv(path, index=False)
+
+
+def test_an_interrupt_keeps_the_best_model(tmp_path):
+    slow_table(tmp_path / "slow.csv")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", "from zonal.cli.main import main; main()", "fit",
+         "slow.csv", "-t", "y", "--features", "64"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    seen = ""
+    assert process.stderr is not None
+    for line in process.stderr:
+        seen += line
+        if line.strip().startswith("[") and "learning" in line:
+            time.sleep(1.0)
+            process.send_signal(signal.SIGINT)
+            break
+    out, rest = process.communicate(timeout=240)
+    assert process.returncode == 0, seen + rest
+    assert "stopped by an interrupt" in rest
+    assert "RMSE" in out
+    assert load(tmp_path / "model.zonal").metrics_["r2"] > 0
+
+
+def test_an_interrupt_before_anything_leaves_nothing(tmp_path):
+    slow_table(tmp_path / "slow.csv")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", "from zonal.cli.main import main; main()", "fit",
+         "slow.csv", "-t", "y", "--features", "64"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "to learn from" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    _, rest = process.communicate(timeout=240)
+    assert process.returncode == 130, rest
+    assert "stopped" in rest
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["slow.csv"]
+
+
+def test_time_is_limited(tmp_path):
+    slow_table(tmp_path / "slow.csv")
+    done = command(
+        tmp_path, "fit", "slow.csv", "-t", "y", "--max-time", "1s", "--features", "64"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the limit of 1 seconds" in done.stderr
