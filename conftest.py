@@ -53,8 +53,10 @@ def x64():
 
 @pytest.fixture(scope="module")
 def few_starts():
-    """For tests that do not depend on where learning starts: one place to."""
+    """A single start, for tests that do not depend on where learning starts."""
+    from zonal.learning.schedule import Schedule
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zonal.learning.by_bound._START_SCALES", (0.5,))
-        patch.setattr("zonal.learning.by_bound._START_LEVELS", (10,))
+        one_start = Schedule(start_scales=(0.5,), start_levels=(10,))
+        patch.setattr("zonal.learning.schedule.DEFAULT", one_start)
         yield

@@ -7,6 +7,7 @@ import unittest.mock
 import numpy as np
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor, saving
+from zonal.learning.schedule import Schedule
 
 ROWS = 300
 GENERATOR = np.random.default_rng(0)
@@ -20,19 +21,19 @@ TARGETS = {
 }
 
 # Small samples, in two sizes, and many short rounds.
-LIMITS = {
-    "zonal.learning.recipe._MOST_ROWS": 120,
-    "zonal.learning.by_bound._LEAST_ROWS": 50,
-    "zonal.learning.recipe._FEWEST_ROWS": 50,
-    "zonal.learning.by_bound._START_ROWS": 50,
-    "zonal.learning.by_bound._HELD_OUT_ROWS": 0,
-    "zonal.learning.by_bound._START_SCALES": (0.2,),
-    "zonal.learning.by_bound._START_LEVELS": (10,),
-    "zonal.learning.by_bound._ROUND": 3,
-    "zonal.learning.by_bound._TOLERANCE": 0.05,
-    "zonal.generalised._LEAST_SAMPLE": 110,
-    "zonal.generalised._TOLERANCE": 1e-4,
-}
+SMALL = Schedule(
+    most_rows=120,
+    least_rows=50,
+    fewest_rows=50,
+    start_rows=50,
+    validation_rows=0,
+    start_scales=(0.2,),
+    start_levels=(10,),
+    round_steps=3,
+    tolerance=0.05,
+    fewest_inferred_rows=110,
+    pass_tolerance=1e-4,
+)
 
 
 def estimator(kind, **options):
@@ -58,8 +59,7 @@ def train(kind, path, result, dies_in_write):
             os.ftruncate(file, os.fstat(file).st_size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for name, value in LIMITS.items():
-        unittest.mock.patch(name, value).start()
+    unittest.mock.patch("zonal.learning.schedule.DEFAULT", SMALL).start()
     unittest.mock.patch.object(saving.os, "fsync", synced).start()
     model = estimator(kind).fit(X, TARGETS[kind], checkpoint=path)
     np.save(result, predictions(kind, model))

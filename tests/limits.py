@@ -1,17 +1,21 @@
 """Limits under which tables of a few hundred rows count as large."""
 
+from zonal.learning.schedule import Schedule
+
+# Learn from few rows in no time, so that tests see the passes over all rows.
+SMALL = Schedule(
+    start_rows=100,
+    validation_rows=50,
+    start_scales=(0.2,),
+    start_levels=(20,),
+    round_steps=10,
+    tolerance=1.0,
+    most_rows=200,
+    fewest_rows=100,
+)
+
 
 def few_rows_are_many(patch):
-    """Learn from few rows in no time, so that what tests look at is the passes."""
-    for name, value in {
-        "_START_ROWS": 100,
-        "_HELD_OUT_ROWS": 50,
-        "_START_SCALES": (0.2,),
-        "_START_LEVELS": (20,),
-        "_ROUND": 10,
-        "_TOLERANCE": 1.0,
-    }.items():
-        patch.setattr(f"zonal.learning.by_bound.{name}", value)
-    patch.setattr("zonal.learning.recipe._MOST_ROWS", 200)
-    patch.setattr("zonal.learning.recipe._FEWEST_ROWS", 100)
+    """Take a few hundred rows for a large table."""
+    patch.setattr("zonal.learning.schedule.DEFAULT", SMALL)
     patch.setattr("zonal.tables.batches.BATCH_ROWS", 128)

@@ -28,20 +28,18 @@ if TYPE_CHECKING:
     from zonal.estimators.loading import load as load
     from zonal.report.writing import write_report as write_report
     from zonal.tables.streams import Stream as Stream
-    from zonal.prediction import PredictiveDistribution as PredictiveDistribution
+    from zonal.prediction import (
+        PredictiveDistribution as PredictiveDistribution,
+        Prediction as Prediction,
+    )
 
     # The engine in a table's units.
     from zonal.model import Model as Model, fit as fit
-    from zonal.generalised import (
-        GeneralisedModel as GeneralisedModel,
-        LatentPrediction as LatentPrediction,
-        fit_likelihood as fit_likelihood,
-    )
     from zonal.learning.recipe import Recipe as Recipe
     from zonal.tables.sources import ArraySource as ArraySource
 
     # Likelihoods.
-    from zonal.likelihoods.noise import Calibration as Calibration
+    from zonal.likelihoods.noise import Gaussian as Gaussian, Calibration as Calibration
     from zonal.likelihoods.classes import (
         Bernoulli as Bernoulli,
         Softmax as Softmax,
@@ -76,7 +74,7 @@ if TYPE_CHECKING:
 
     # The engine's own terms.
     from zonal.engine.features import Frame as Frame, whiten as whiten
-    from zonal.engine.posterior import Posterior as Posterior, Prediction as Prediction
+    from zonal.engine.posterior import Posterior as Posterior
     # isort: on
 
 

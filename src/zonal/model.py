@@ -1,14 +1,13 @@
-"""A fitted regression model, in the units of the table.
+"""A fitted model, in the units of the table.
 
 `fit` standardises, learns and solves. A `Model` never changes: adding rows, forgetting
-rows and merging return new models, solved exactly at the same hyper-parameters, so a
-step that fails leaves everything as it was.
+rows and merging return new models, solved at the same hyper-parameters, so a step that
+fails leaves everything as it was.
 """
 
 import dataclasses
-import functools
 import os
-import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,31 +15,33 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.engine.blas import suited_blas
-from zonal.engine.bound import evaluate
-from zonal.engine.features import quiet_phases, whiten
+from zonal.engine.features import quiet_phases
 from zonal.engine.passes import chunk_results
-from zonal.engine.posterior import FunctionSamples, Posterior, Prediction
+from zonal.engine.posterior import Marginals, Posterior
 from zonal.engine.resizing import enlarged
-from zonal.engine.scales import fit_scales
-from zonal.engine.statistics import Statistics, collect
-from zonal.learning.by_bound import learn
+from zonal.engine.statistics import Statistics
+from zonal.inference.natural_gradient import Watch
+from zonal.inference.problem import Problem, TargetSums, count_targets
+from zonal.inference.solution import Solution
+from zonal.inference.solving import add_rows, calibrate, solve, sums_of, with_sums
+from zonal.learning.by_bound import Learner
 from zonal.learning.checkpoints import remove_progress
+from zonal.learning.learners import learner_for
 from zonal.learning.recipe import Recipe, scaling_of
-from zonal.learning.state import Step
-from zonal.likelihoods.noise import Calibration
+from zonal.learning.state import Progress, Step
+from zonal.likelihoods.base import Likelihood
+from zonal.likelihoods.noise import Gaussian
+from zonal.prediction import Prediction
 from zonal.prior.parameters import Fields, same_values
 from zonal.prior.process import Process
 from zonal.prior.sphere import ARD
 from zonal.saving import savable
 from zonal.tables.chunks import Chunk
-from zonal.tables.scaling import ScaledSource, Scaling
-from zonal.tables.sources import ArraySource, Source, source_of
+from zonal.tables.scaling import ConstantWarning, ScaledSource, Scaling
+from zonal.tables.sources import ArraySource, Source
 
 __all__ = ["Model", "fit", "fit_outputs"]
 
-# Sums are taken in float64 where that costs a few seconds at most: rows times squared
-# features up to this.
-_AFFORDABLE = 5e10
 # Rows to calibrate on: as many as cost a second or two, rows times squared features.
 _MOST_RESIDUALS = 20_000
 _LEAST_RESIDUALS = 2_000
@@ -50,6 +51,7 @@ _CALIBRATION_WORK = 1e10
 def fit(
     source: Source,
     recipe: Recipe | None = None,
+    likelihood: Likelihood | None = None,
     callback: Callable[[Step], Any] | None = None,
     checkpoint: str | os.PathLike | None = None,
     start: Process | None = None,
@@ -59,14 +61,20 @@ def fit(
     Parameters
     ----------
     source
-        The rows; `ArraySource` holds them in memory.
+        The rows; `ArraySource` holds them in memory. Targets are numbers, counts, or
+        codes of classes (`zonal.Labels`).
     recipe
-        What differs from the defaults.
+        Choices that differ from the defaults.
+    likelihood
+        How targets follow from functions; its own parameters are learned. Normal noise
+        by default.
     callback
-        Called with a `Step` after every step; learning stops where it returns true.
+        Called with a `Step` after every step and every pass. Learning stops where it
+        returns true; passes too, after the third.
     checkpoint
-        A file to keep the progress in, after every round of learning. The same call
-        finds it there, goes on, and ends with the same model; the file is then removed.
+        A file to keep the progress in, after every round of learning and every pass.
+        The same call finds it there, goes on, and ends with the same model; the file is
+        then removed.
     start
         A process to start from, instead of a choice of several.
 
@@ -75,18 +83,28 @@ def fit(
     >>> generator = np.random.default_rng(0)
     >>> x = generator.uniform(size=(200, 1))
     >>> y = 100 * np.sin(6 * x[:, 0]) + generator.normal(size=200)
-    >>> model = fit(ArraySource(x, y), Recipe(n_features=30, most_steps=30))
+    >>> recipe = Recipe(n_features=30, most_steps=30)
+    >>> model = fit(ArraySource(x, y), recipe)
     >>> prediction = model.predict(np.array([[0.25]]))
     >>> bool(abs(prediction.mean[0] - 100 * np.sin(1.5)) < 2)
     True
+
+    Classes, as codes:
+
+    >>> from zonal import Bernoulli
+    >>> model = fit(ArraySource(x, y > 0), recipe, Bernoulli())
+    >>> chance = model.predict(np.array([[0.25], [0.75]])).probabilities()[:, 1]
+    >>> bool(chance[0] > 0.9 and chance[1] < 0.1)
+    True
     """
-    (model,) = fit_outputs([source], recipe, callback, checkpoint, start)
+    (model,) = fit_outputs([source], recipe, likelihood, callback, checkpoint, start)
     return model
 
 
 def fit_outputs(
     sources: Sequence[Source],
     recipe: Recipe | None = None,
+    likelihood: Likelihood | None = None,
     callback: Callable[[Step], Any] | None = None,
     checkpoint: str | os.PathLike | None = None,
     start: Process | None = None,
@@ -97,122 +115,161 @@ def fit_outputs(
     learned from all of them; each is then solved with energies and noise of its own.
     """
     recipe = Recipe() if recipe is None else recipe
-    scalings = [scaling_of(source, recipe) for source in sources]
-    every = list(map(ScaledSource, sources, scalings))
-    told = [
-        rows
-        for rows, scaling in zip(every, scalings, strict=True)
-        if scaling.target_varies
-    ]
-    if not told:
-        recipe = dataclasses.replace(recipe, most_steps=0)
-        told = every[:1]
-    progress = learn(told, recipe, callback, checkpoint, start)
-    spent = progress.history[-1].seconds if progress.history else 0.0
-    begin = time.monotonic() - spent
-    process = progress.process
-    features = recipe.features_to_solve(told[0].n_rows)
-    if features > process.basis.n_features:
-        sample = told[0].sample(recipe.sample_rows, recipe.seed)
-        process = enlarged(process, features, sample, recipe.seed)
-    models = []
-    for rows, scaling in zip(every, scalings, strict=True):
-        with suited_blas(process.basis.n_features):
-            statistics, own, value = _solved(process, rows, recipe, scaling)
-        seconds = time.monotonic() - begin
-        rate = value / statistics.rows
-        solved = Step("solve", 1, int(statistics.rows), rate, seconds)
-        if callback is not None:
-            callback(solved)
-        history = (*progress.history, solved)
-        dtype = None if recipe.dtype == "auto" else np.dtype(recipe.dtype).type
-        model = Model(scaling, own, statistics, recipe.tightened, history, dtype)
-        if recipe.calibrated and scaling.target_varies:
-            model = model.calibrated_on(rows.sample(_residual_rows(own), recipe.seed))
+    likelihood = Gaussian() if likelihood is None else likelihood
+    tasks = [_Task.of(source, likelihood, recipe) for source in sources]
+    varying = [task for task in tasks if task.varies]
+    if not varying:
+        recipe, varying = dataclasses.replace(recipe, most_steps=0), tasks[:1]
+    problems = [task.problem for task in varying]
+    learner = learner_for(problems, recipe, callback, checkpoint, start)
+    progress = learner.run()
+    process = _process_to_solve(progress, learner, problems[0])
+    models, stops = [], []
+    for task in tasks:
+        model, stopped = task.solved(process, learner, progress)
         models.append(model)
-    if checkpoint is not None and progress.done:
+        stops.append(stopped)
+    if checkpoint is not None and progress.done and not any(stops):
         remove_progress(checkpoint)
     return tuple(models)
 
 
-def _solved(
-    process: Process, rows: Source, recipe: Recipe, scaling: Scaling
-) -> tuple[Statistics, Process, float]:
-    """One pass over all rows, energies and noise fitted on it, and the bound.
-
-    Where rounding of float32 products shows (little noise in many rows), the pass is
-    made again in float64: an optimiser would live off it.
-    """
-    dtype = _affordable_dtype(process, rows)
-    if recipe.dtype != "auto":
-        dtype = np.dtype(recipe.dtype).type
-    while True:
-        statistics = _collected(process, rows, dtype)
-        fitted = process
-        if scaling.target_varies:
-            fitted = fit_scales(statistics, process, tightened=recipe.tightened)
-        result = evaluate(statistics, fitted, recipe.tightened)
-        if result.lift == 0 or dtype == np.float64:
-            return statistics, fitted, result.value
-        dtype = np.float64
+def _process_to_solve(
+    progress: Progress, learner: Learner, problem: Problem
+) -> Process:
+    """The learned process with as many features as the solution has."""
+    if progress.passes is not None:
+        return progress.passes.processes[0]
+    features = learner.recipe.features_to_solve(
+        problem.source.n_rows, problem.likelihood.conjugate
+    )
+    return enlarged(progress.process, features, learner.sample, learner.recipe.seed)
 
 
-def _residual_rows(process: Process) -> int:
-    """Rows to calibrate on: what is affordable, but enough to tell tails."""
-    affordable = int(_CALIBRATION_WORK / process.basis.n_features**2)
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Task:
+    """One target of a table, standardised: to be learned from and solved."""
+
+    scaling: Scaling
+    problem: Problem
+    recipe: Recipe
+    sums: TargetSums | None
+
+    @classmethod
+    def of(cls, source: Source, likelihood: Likelihood, recipe: Recipe) -> "_Task":
+        offsets, sums = np.zeros(likelihood.n_latents), None
+        if not likelihood.conjugate:
+            sums = count_targets(source, likelihood)
+            offsets = likelihood.offsets(sums.moments)
+        scaling = _scaling(source, likelihood, recipe)
+        rows = ScaledSource(source, scaling)
+        problem = Problem(rows, likelihood, offsets, recipe.tightened)
+        return cls(scaling, problem, recipe, sums)
+
+    @property
+    def varies(self) -> bool:
+        """Whether there is anything to learn."""
+        return self.scaling.target_varies or not self.problem.likelihood.real
+
+    def solved(
+        self, process: Process, learner: Learner, progress: Progress
+    ) -> "tuple[Model, str | None]":
+        """The model of all rows, and the reason it was stopped early, if it was."""
+        stage = "solve" if self.sums is None else "infer"
+        before = len(learner.history)
+        preparation = learner.preparation(process, fits_scales=self.varies)
+        watch = Watch(
+            lambda number, solution: learner.report_pass(stage, solution),
+            lambda passes: learner.save(dataclasses.replace(progress, passes=passes)),
+            progress.passes,
+        )
+        count = None if self.sums is None else self.sums.count
+        with suited_blas(process.basis.n_features), quiet_phases():
+            solution, stopped = solve(self.problem, preparation, watch, count)
+        if self.recipe.calibrated and self.varies:
+            rows = _residual_rows(solution)
+            sample = self.problem.source.sample(rows, self.recipe.seed)
+            solution = calibrate(solution, sample)
+        history = (*progress.history, *learner.history[before:])
+        return Model(self.scaling, solution, history), stopped
+
+
+def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
+    if recipe.linear_mean and not likelihood.real:
+        raise ValueError(
+            "linear_mean is for targets that are real numbers; leave it out for "
+            f"{type(likelihood).__name__}"
+        )
+    with warnings.catch_warnings():
+        if not likelihood.real:
+            # Equal counts may still differ in exposure.
+            warnings.filterwarnings("ignore", "the target is constant", ConstantWarning)
+        scaling = scaling_of(source, recipe)
+    return scaling if likelihood.real else scaling.of_inputs_only()
+
+
+def _residual_rows(solution: Solution) -> int:
+    """Rows to calibrate on: as many as are affordable, but enough to show tails."""
+    affordable = int(_CALIBRATION_WORK / solution.processes[0].basis.n_features ** 2)
     return min(max(affordable, _LEAST_RESIDUALS), _MOST_RESIDUALS)
-
-
-def _affordable_dtype(process: Process, rows: Source) -> Any:
-    count = np.inf if rows.n_rows is None else rows.n_rows
-    work = count * process.basis.n_features**2
-    return np.float64 if work <= _AFFORDABLE else np.float32
-
-
-def _collected(process: Process, rows: Source, dtype: Any) -> Statistics:
-    with quiet_phases():
-        return collect(whiten(process.basis, dtype), rows)
 
 
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model(Fields):
-    """A Gaussian process solved on a table.
+    """A Gaussian process with any likelihood, solved on a table.
 
-    ``bound`` bounds the log marginal likelihood of the target in its own units from
-    below. Rows are given as they are in the table; predictions are in its units.
+    Rows are given as they are in the table; predictions are in its units.
     """
 
     scaling: Scaling
-    process: Process
-    statistics: Statistics
-    tightened: bool = True
+    solution: Solution
     history: tuple[Step, ...] = ()
-    dtype: Any = None
-    calibration: Calibration = Calibration()
 
-    @functools.cached_property
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, its own parameters learned."""
+        return self.solution.likelihood
+
+    @property
+    def process(self) -> Process:
+        """The learned prior of the first function."""
+        return self.solution.processes[0]
+
+    @property
+    def statistics(self) -> Statistics:
+        """The sums over rows of the first function."""
+        return self.solution.statistics[0]
+
+    @property
     def posterior(self) -> Posterior:
-        """The posterior in standardised units."""
-        return Posterior(self.process, self.statistics, self.dtype)
+        """The posterior of the first function, in standardised units."""
+        return self.solution.posteriors[0]
 
     @property
     def bound(self) -> float:
-        """Lower bound on the log marginal likelihood of all rows."""
-        value = evaluate(self.statistics, self.process, self.tightened).value
-        return value - self.statistics.rows * float(np.log(self.scaling.target_width))
+        """Lower bound on the log probability of all targets, in their own units.
+
+        NaN after rows were added or forgotten with a likelihood other than normal
+        noise.
+        """
+        rows = self.statistics.rows
+        return self.solution.bound - rows * float(np.log(self.scaling.target_width))
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the noise at precision one, in the target's units."""
-        variance = float(self.process.noise) * self.scaling.precision
-        return self.scaling.target_width * float(np.sqrt(variance))
+        """Standard deviation of the noise at precision one, in the target's units.
+
+        NaN where it is not constant.
+        """
+        unit = self.scaling.target_width * float(np.sqrt(self.scaling.precision))
+        return unit * self.likelihood.noise_deviation
 
     @property
     def relevance(self) -> Float[np.ndarray, " inputs"]:
         """Each column's share in telling rows apart; they sum to one.
 
-        With a sphere that has no scales, such as `UnitVectors`, there is no such thing.
+        Raises ValueError for a sphere that has no scales, such as `UnitVectors`.
         """
         sphere = self.process.basis.sphere
         if not isinstance(sphere, ARD):
@@ -228,87 +285,115 @@ class Model(Fields):
     @property
     def effective_parameters(self) -> float:
         """How many parameters the data have determined."""
-        return self.posterior.effective_parameters
+        return sum(one.effective_parameters for one in self.solution.posteriors)
 
     def predict(
         self,
         x: Float[np.ndarray, "rows inputs"],
         precision: Float[np.ndarray, " rows"] | None = None,
+        exposure: Float[np.ndarray, " rows"] | None = None,
     ) -> Prediction:
-        """Mean and variances at new rows; the answer does not depend on how many."""
-        source = ArraySource(x, np.zeros(len(x)), precision=precision)
-        return Prediction.joined(self.predict_chunks(source))
+        """Functions and new targets at new rows; one row does not depend on others."""
+        source = ArraySource(x, precision=precision, exposure=exposure)
+        return Prediction.joined(list(self.predict_chunks(source)))
 
     def predict_chunks(self, source: Source) -> Iterator[Prediction]:
         """Predictions for a stream of rows, a chunk at a time."""
-        return self._in_units(self.posterior.predictor(), source)
+        return self._in_units(self.solution.marginals, source)
 
     def leave_one_out(self, source: Source) -> Iterator[Prediction]:
         """Each row's prediction from all the others; the rows are those fitted to."""
-        return self._in_units(self.posterior.left_out, source)
+        return self._in_units(self.solution.left_out, source)
 
     def _in_units(
-        self, standardised: Callable[[Chunk], Prediction], source: Source
+        self, marginals: Callable[[Chunk], Marginals], source: Source
     ) -> Iterator[Prediction]:
         """Predictions of standardised chunks, in the units of the table."""
         self.scaling.check_width(source.n_inputs)
-        width = self.scaling.target_width
 
         def predict(chunk: Chunk) -> Prediction:
-            inner = standardised(self.scaling.chunk(chunk))
+            rows = self.scaling.chunk(chunk)
+            mean, variance = marginals(rows)
             return Prediction(
-                self.scaling.mean(chunk.x) + width * inner.mean,
-                width**2 * inner.variance_f,
-                width**2 * self.calibration.spread * inner.variance_y,
-                self.calibration,
+                self.likelihood,
+                mean,
+                variance,
+                self.scaling.mean(chunk.x),
+                self.scaling.target_width,
+                rows.conditions,
             )
 
         return chunk_results(predict, source)
 
-    def calibrated_on(self, rows: Chunk) -> "Model":
-        """The same model, new targets predicted with the shape of some residuals.
-
-        The rows are standardised, and among those fitted to; each is predicted from
-        all the others.
-        """
-        left_out = Prediction.joined(self.posterior.leave_one_out(source_of(rows)))
-        error = np.asarray(rows.y, np.float64) - left_out.mean
-        residuals = error / np.sqrt(left_out.variance_y)
-        calibration = Calibration.of(residuals, rows.weights)
-        return dataclasses.replace(self, calibration=calibration)
-
     def covariance(
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows rows"]:
-        """Joint posterior covariance of the function at a few rows."""
+        """Joint posterior covariance of the first function at a few rows."""
         inner = self.posterior.covariance(self.scaling.inputs(x))
         return self.scaling.target_width**2 * inner
 
     def sample_functions(
         self, count: int, seed: int = 0
     ) -> Callable[[np.ndarray], np.ndarray]:
-        """Draw functions from the posterior; call the result with rows."""
-        functions: FunctionSamples = self.posterior.sample_functions(count, seed)
+        """Draw functions from the posterior; call the result with rows.
+
+        It returns the mean of a new target under each function, of shape (rows,
+        samples), or probabilities of classes, of shape (rows, samples, classes).
+        """
+        draw = self.solution.sample_functions(count, seed)
 
         def at(x: np.ndarray) -> np.ndarray:
-            values = functions(self.scaling.inputs(x))
-            return self.scaling.mean(x)[:, None] + self.scaling.target_width * values
+            f = draw(self.scaling.inputs(x))
+            centre, width = self.scaling.mean(x), self.scaling.target_width
+            rows, none = Chunk(np.empty((len(x), 0))), np.zeros_like(f[:, 0])
+            samples = [
+                Prediction(self.likelihood, f[:, n], none, centre, width, rows)
+                for n in range(count)
+            ]
+            outcomes = np.stack([sample.outcome() for sample in samples], axis=1)
+            return outcomes if self.likelihood.classifies else outcomes[:, :, 0]
+
+        return at
+
+    def sample_targets(
+        self, count: int, generator: np.random.Generator
+    ) -> Callable[[np.ndarray, np.ndarray | None], np.ndarray]:
+        """Draw functions and noise; call the result with rows and their exposure.
+
+        It returns new targets of shape (rows, samples).
+        """
+        functions = self.solution.sample_functions(
+            count, int(generator.integers(2**31))
+        )
+        draw = self.likelihood.sampler(count, generator)
+
+        def at(x: np.ndarray, exposure: np.ndarray | None = None) -> np.ndarray:
+            found = self.predict(x, exposure=exposure)
+            f = functions(self.scaling.inputs(x))
+            samples = draw(found.rows, found.latent_mean, f)
+            return found.centre[:, None] + found.width * samples
 
         return at
 
     def add(self, source: Source) -> "Model":
-        """The model of all rows so far and these, exactly, at the same parameters."""
-        return self._with(self.statistics + self._collect(source))
+        """The model of all rows so far and these, at the same parameters.
+
+        Exact for normal noise. With other likelihoods the sites of earlier rows stay
+        as they were (`zonal.inference.solving.add_rows`).
+        """
+        return self._with(add_rows(self.solution, self._standardised(source)))
 
     def forget(self, source: Source) -> "Model":
         """The model without these rows, as if they had never been in the sums."""
-        new = self._collect(source)
-        if new.rows > self.statistics.rows * (1 + 1e-12):
+        sums = sums_of(self.solution, self._standardised(source))
+        if sums[0].rows > self.statistics.rows * (1 + 1e-12):
             raise ValueError(
-                f"{new.rows:g} rows cannot be taken out of a model of "
+                f"{sums[0].rows:g} rows cannot be taken out of a model of "
                 f"{self.statistics.rows:g}"
             )
-        return self._with(self.statistics - new)
+        pairs = zip(self.solution.statistics, sums, strict=True)
+        rest = tuple(all_of - part for all_of, part in pairs)
+        return self._with(with_sums(self.solution, rest))
 
     def merge(self, other: "Model") -> "Model":
         """The model of both models' rows; both must have the same parameters."""
@@ -317,20 +402,27 @@ class Model(Fields):
                 "the models standardise their tables differently; merge models that "
                 "come from the same fit, such as fit(...).add(...)"
             )
-        if not same_values(self.process, other.process):
+        pairs = zip(self.solution.processes, other.solution.processes, strict=False)
+        same = all(same_values(ours, theirs) for ours, theirs in pairs)
+        if not same or self.likelihood != other.likelihood:
             raise ValueError(
                 "the models have different parameters; merge models that come from the "
                 "same fit, such as fit(...).add(...)"
             )
-        return self._with(self.statistics + other.statistics)
+        both = zip(self.solution.statistics, other.solution.statistics, strict=True)
+        sums = tuple(ours + theirs for ours, theirs in both)
+        return self._with(with_sums(self.solution, sums))
 
     def emptied(self) -> "Model":
         """The same model before it has seen a row, for others to add to and merge."""
-        return self._with(Statistics.zero(self.process.basis))
+        empty = tuple(Statistics.zero(one.basis) for one in self.solution.processes)
+        return self._with(with_sums(self.solution, empty))
 
-    def _collect(self, source: Source) -> Statistics:
-        rows = ScaledSource(source, self.scaling)
-        return _collected(self.process, rows, _affordable_dtype(self.process, rows))
+    def _standardised(self, source: Source) -> Source:
+        """Further rows of the table that was fitted to, their targets checked."""
+        if not self.likelihood.conjugate:
+            count_targets(source, self.likelihood, part=True)
+        return ScaledSource(source, self.scaling)
 
-    def _with(self, statistics: Statistics) -> "Model":
-        return dataclasses.replace(self, statistics=statistics)
+    def _with(self, solution: Solution) -> "Model":
+        return dataclasses.replace(self, solution=solution)

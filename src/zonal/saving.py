@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,20 +20,35 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-__all__ = ["FileError", "part_of", "read", "savable", "write"]
+__all__ = ["FileError", "converts", "part_of", "read", "savable", "write"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 # Classes that a file may hold, by name. They register themselves with `savable`.
 _KINDS: dict[str, type] = {}
 
+# Functions that take the fields of a class as an older format has it, by format and
+# name of the class, and return today's object.
+_CONVERTERS: dict[tuple[int, str], Callable[..., Any]] = {}
+
 Kind = TypeVar("Kind", bound=type)
+Converter = TypeVar("Converter", bound=Callable[..., Any])
 
 
 def savable(kind: Kind) -> Kind:
     """Class decorator: let files hold instances of a dataclass."""
     _KINDS[kind.__name__] = kind
     return kind
+
+
+def converts(file_format: int, name: str) -> Callable[[Converter], Converter]:
+    """Function decorator: make objects from what a class was in an older format."""
+
+    def register(function: Converter) -> Converter:
+        _CONVERTERS[file_format, name] = function
+        return function
+
+    return register
 
 
 class FileError(ValueError):
@@ -110,7 +125,7 @@ def read(path: str | os.PathLike, kind: str) -> dict[str, Any]:
     if header.get("digest") != _digest(description, arrays):
         raise FileError(f"{name} has been altered or damaged since it was written")
     try:
-        return _restored(json.loads(description), arrays)
+        return _restored(json.loads(description), arrays, int(header["format"]))
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise FileError(f"{name} does not describe a {kind}: {error}") from error
 
@@ -163,24 +178,27 @@ def _described(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be stored: {value!r}")
 
 
-def _restored(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def _restored(value: Any, arrays: Mapping[str, np.ndarray], file_format: int) -> Any:
+    def restored(part: Any) -> Any:
+        return _restored(part, arrays, file_format)
+
     if isinstance(value, list):
-        return [_restored(one, arrays) for one in value]
+        return [restored(part) for part in value]
     if not isinstance(value, dict):
         return value
     if "$dtype" in value:
         return np.dtype(value["$dtype"]).type
     if "$tuple" in value:
-        return tuple(_restored(one, arrays) for one in value["$tuple"])
+        return tuple(restored(part) for part in value["$tuple"])
     if "$dict" in value:
-        return {_restored(k, arrays): _restored(v, arrays) for k, v in value["$dict"]}
+        return {restored(k): restored(v) for k, v in value["$dict"]}
     if "$texts" in value:
-        return np.array(_restored(value["$texts"], arrays))
+        return np.array(restored(value["$texts"]))
     if "$array" in value:
         array = arrays[value["$array"]]
         return array.T if value["fortran"] else array
     name = value["$"]
-    if name not in _KINDS:
-        raise KeyError(f"{name!r} is no kind of thing that zonal stores")
-    fields = {key: _restored(one, arrays) for key, one in value["fields"].items()}
-    return _KINDS[name](**fields)
+    make = _CONVERTERS.get((file_format, name), _KINDS.get(name))
+    if make is None:
+        raise KeyError(f"{name!r} is not a class that zonal stores")
+    return make(**{key: restored(part) for key, part in value["fields"].items()})

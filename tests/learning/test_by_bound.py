@@ -17,12 +17,21 @@ from zonal.engine.resizing import enlarged
 from zonal.engine.scales import fit_scales
 from zonal.engine.statistics import collect
 from zonal.learning.by_bound import LearningStoppedWarning, learn
-from zonal.learning.by_bound import by_bound as module
 from zonal.learning.checkpoints import load_progress
+from zonal.learning.schedule import Schedule
 from zonal.prior.parameters import named
 from zonal.saving import read
 
-SMALL = Recipe(n_features=40, most_steps=20)
+# The tests here do not depend on where learning starts.
+ONE_START = Schedule(start_scales=(0.5,), start_levels=(10,))
+SMALL = Recipe(n_features=40, most_steps=20, schedule=ONE_START)
+
+
+def scheduled(**changes):
+    """The same recipe with other sizes and tolerances."""
+    return dataclasses.replace(
+        SMALL, schedule=dataclasses.replace(ONE_START, **changes)
+    )
 
 
 def table(rows=400, seed=0):
@@ -30,13 +39,6 @@ def table(rows=400, seed=0):
     x = generator.normal(size=(rows, 3))
     y = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] + 0.2 * generator.normal(size=rows)
     return ArraySource(x, y)
-
-
-@pytest.fixture(autouse=True)
-def few_starts(monkeypatch):
-    """What is tested here does not depend on where learning starts."""
-    monkeypatch.setattr(module, "_START_SCALES", (0.5,))
-    monkeypatch.setattr(module, "_START_LEVELS", (10,))
 
 
 def same(one, other):
@@ -53,10 +55,9 @@ def test_it_learns_noise_and_relevance():
     assert relevance[0] > relevance[1] > relevance[2]
 
 
-def test_samples_and_bounds_grow(monkeypatch):
-    monkeypatch.setattr(module, "_LEAST_ROWS", 60)
+def test_samples_and_bounds_grow():
     steps = []
-    progress = learn(table(), SMALL, steps.append)
+    progress = learn(table(), scheduled(least_rows=60), steps.append)
     assert [step.stage for step in progress.history] == [step.stage for step in steps]
     rows = {step.stage: step.rows for step in steps}
     assert rows["learn 1"] == 60
@@ -83,13 +84,12 @@ def test_a_last_round_has_the_features_of_the_solution():
     assert wide.bound > evaluate(statistics, plain).value / 400
 
 
-def test_few_rows_may_not_decide_for_all(monkeypatch):
+def test_few_rows_may_not_decide_for_all():
     """Steps on rows that want another kernel are not kept."""
-    monkeypatch.setattr(module, "_WIDE_WORK", 8 * 160**2)
-    few = learn(table(), SMALL)
-    monkeypatch.setattr(module, "_WIDE_STEPS", 1)
-    assert few.bound >= learn(table(), SMALL).bound - 1e-3
-    assert few.rounds == learn(table(), SMALL).rounds
+    few = learn(table(), scheduled(wide_work=8.0 * 160**2))
+    fewer = learn(table(), scheduled(wide_work=8.0 * 160**2, wide_steps=1))
+    assert few.bound >= fewer.bound - 1e-3
+    assert few.rounds == fewer.rounds
 
 
 def test_a_widening_that_is_stopped_is_not_kept():
@@ -154,13 +154,12 @@ def test_the_seed_decides_everything():
     assert not same(first, learn(table(), dataclasses.replace(recipe, seed=1)))
 
 
-def test_the_bound_chooses_the_start(monkeypatch):
+def test_the_bound_chooses_the_start():
     """A rough function asks for more levels than a few."""
-    monkeypatch.setattr(module, "_START_LEVELS", (4, 40))
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, size=(400, 1))
     rough = np.sign(np.sin(25 * x[:, 0])) + 0.05 * generator.normal(size=400)
-    recipe = dataclasses.replace(SMALL, most_steps=20)
+    recipe = scheduled(start_levels=(4, 40))
     levels = learn(ArraySource(x, rough), recipe).process.basis.kernel.last_level
     assert levels == 40
 
@@ -187,15 +186,13 @@ def test_an_interrupt_keeps_the_best_and_says_so():
     assert progress.process.noise != before.noise
 
 
-def test_an_interrupt_before_anything_was_learned_is_an_interrupt(monkeypatch):
-    monkeypatch.setattr(module, "_START_SCALES", (0.2, 0.5))
-
+def test_an_interrupt_before_anything_was_learned_is_an_interrupt():
     def interrupt(step):
         assert step.stage == "start"
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn(table(), SMALL, interrupt)
+        learn(table(), scheduled(start_scales=(0.2, 0.5)), interrupt)
 
 
 def test_an_error_in_a_callback_is_not_swallowed():
@@ -206,11 +203,15 @@ def test_an_error_in_a_callback_is_not_swallowed():
         learn(table(), SMALL, fail)
 
 
-def test_a_validation_part_stops_learning_that_does_not_help(monkeypatch):
-    monkeypatch.setattr(module, "_ROUND", 5)
+def test_a_validation_part_stops_learning_that_does_not_help():
     generator = np.random.default_rng(0)
     noise_only = ArraySource(generator.normal(size=(80, 6)), generator.normal(size=80))
-    long = Recipe(n_features=60, most_steps=400, validation_fraction=0.4)
+    long = dataclasses.replace(
+        scheduled(round_steps=5),
+        n_features=60,
+        most_steps=400,
+        validation_fraction=0.4,
+    )
     progress = learn(noise_only, long)
     alone = learn(noise_only, dataclasses.replace(long, validation_fraction=0.0))
     assert progress.steps < alone.steps
@@ -218,19 +219,19 @@ def test_a_validation_part_stops_learning_that_does_not_help(monkeypatch):
     assert progress.history[-1].rows == 48
 
 
-def test_rows_without_room_are_held_out(monkeypatch):
-    monkeypatch.setattr(module, "_HELD_OUT_ROWS", 200)
-    recipe = dataclasses.replace(SMALL, most_rows=100)
+def test_rows_without_room_are_held_out():
+    short = scheduled(validation_rows=200)
+    recipe = dataclasses.replace(short, most_rows=100)
     progress = learn(table(), recipe)
     assert progress.history[-1].rows == 100
     assert np.isfinite(progress.score)
-    nearly_all = dataclasses.replace(SMALL, most_rows=399)
+    nearly_all = dataclasses.replace(short, most_rows=399)
     assert learn(table(), nearly_all).score == -np.inf
 
 
-def test_resuming_ends_as_if_nothing_had_happened(monkeypatch, tmp_path):
-    monkeypatch.setattr(module, "_ROUND", 5)
-    whole = learn(table(), SMALL)
+def test_resuming_ends_as_if_nothing_had_happened(tmp_path):
+    short = scheduled(round_steps=5)
+    whole = learn(table(), short)
     path = tmp_path / "run.zonal"
 
     def fail(step):
@@ -238,14 +239,14 @@ def test_resuming_ends_as_if_nothing_had_happened(monkeypatch, tmp_path):
             raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
-        learn(table(), SMALL, fail, path)
+        learn(table(), short, fail, path)
     steps = []
-    resumed = learn(table(), SMALL, steps.append, path)
+    resumed = learn(table(), short, steps.append, path)
     assert steps[0].stage == "learn 1"
     assert steps[0].number == 11
     assert same(resumed, whole)
     assert len(resumed.history) == len(whole.history)
-    assert same(learn(table(), SMALL, None, path), whole)
+    assert same(learn(table(), short, None, path), whole)
 
 
 @pytest.mark.parametrize("change", ["recipe", "rows", "target", "kernel"])
@@ -291,14 +292,17 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
         import sys; sys.path.insert(0, {str(tmp_path.parent)!r})
         import numpy as np
         from zonal import ArraySource, Recipe
-        from zonal.learning import by_bound
-        learning._START_SCALES, learning._START_LEVELS = (0.5,), (10,)
-        learning._ROUND = 2
+        from zonal.learning.by_bound import learn
+        from zonal.learning.schedule import Schedule
+        recipe = Recipe(
+            n_features=40,
+            most_steps=100000,
+            schedule=Schedule(start_scales=(0.5,), start_levels=(10,), round_steps=2),
+        )
         generator = np.random.default_rng(0)
         x = generator.normal(size=(400, 3))
         y = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] + 0.2 * generator.normal(size=400)
-        learning.learn(ArraySource(x, y), Recipe(n_features=40, most_steps=100000),
-                       None, {str(path)!r})
+        learn(ArraySource(x, y), recipe, None, {str(path)!r})
     """)
     with subprocess.Popen([sys.executable, "-c", script]) as running:
         deadline = time.monotonic() + 120
@@ -306,7 +310,7 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
             time.sleep(0.02)
         time.sleep(0.1)
         running.send_signal(signal.SIGKILL)
-    recipe = Recipe(n_features=40, most_steps=100000)
+    recipe = dataclasses.replace(scheduled(round_steps=2), most_steps=100000)
     stop = dataclasses.replace(recipe, max_seconds=1e-9)
     assert path.exists()
     steps = []

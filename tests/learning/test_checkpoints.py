@@ -11,7 +11,7 @@ from pathlib import Path
 import killed
 import numpy as np
 import pytest
-from killed import LIMITS, TARGETS, X, Y, estimator, predictions
+from killed import SMALL, TARGETS, X, Y, estimator, predictions
 
 from zonal import (
     ARD,
@@ -38,8 +38,7 @@ class PowerCutError(BaseException):
 
 @pytest.fixture
 def small(monkeypatch):
-    for name, value in LIMITS.items():
-        monkeypatch.setattr(name, value)
+    monkeypatch.setattr("zonal.learning.schedule.DEFAULT", SMALL)
 
 
 @pytest.fixture
@@ -66,7 +65,8 @@ def steps(model):
 def test_cut_off_after_every_checkpoint(
     small, kind, held_out, features, path, monkeypatch
 ):
-    monkeypatch.setattr("zonal.learning.by_bound._HELD_OUT_ROWS", held_out)
+    schedule = dataclasses.replace(SMALL, validation_rows=held_out)
+    monkeypatch.setattr("zonal.learning.schedule.DEFAULT", schedule)
     options = {"solve_features": features}
     whole = fitted(kind, **options)
     cuts, learned = 0, []

@@ -9,7 +9,19 @@ from scipy import stats
 
 from zonal.likelihoods.classes import Bernoulli, Labels, Softmax
 from zonal.likelihoods.counts import NegativeBinomial, Poisson
-from zonal.likelihoods.reals import Gaussian, Heteroscedastic, StudentT
+from zonal.likelihoods.noise import Gaussian
+from zonal.likelihoods.reals import Heteroscedastic, StudentT
+from zonal.tables.chunks import Chunk
+
+
+def rows_of(y, weight=None, exposure=None):
+    """Rows with nothing but targets, and what else a likelihood sees of them."""
+    return Chunk(np.empty((len(y), 0)), np.asarray(y), weight, None, exposure)
+
+
+def rows_like(mean):
+    """New rows: there are no targets yet."""
+    return Chunk(np.empty((len(mean), 0)))
 
 
 def normal_mean(function, mean, variance, factor=lambda z: 1):
@@ -78,8 +90,8 @@ ONE_FUNCTION = [
 @pytest.mark.parametrize("case", ONE_FUNCTION, ids=lambda case: case[0])
 def test_expectations_agree_with_mpmath(case, mean, variance, accuracy):
     _, likelihood, y, log_density = case
-    rows = np.array([y]), np.array([[mean]]), np.array([[variance]])
-    found = likelihood.expected(*rows)
+    marginal = np.array([[mean]]), np.array([[variance]])
+    found = likelihood.expected(rows_of([y]), *marginal)
     exact = normal_mean(log_density, mean, variance)
     assert found.value[0] == pytest.approx(exact, rel=accuracy, abs=accuracy)
     # Stein's identities: derivatives of a normal mean are means again.
@@ -98,16 +110,17 @@ def test_expectations_agree_with_mpmath(case, mean, variance, accuracy):
 def test_derivatives_of_closed_forms_are_those_of_the_value(likelihood):
     generator = np.random.default_rng(0)
     shape = (20, likelihood.n_latents)
-    y = generator.poisson(3, size=20).astype(float)
+    rows = rows_of(generator.poisson(3, size=20).astype(float))
     mean, variance = generator.normal(size=shape), generator.uniform(0.1, 2, size=shape)
-    found = likelihood.expected(y, mean, variance)
+    found = likelihood.expected(rows, mean, variance)
     step = 1e-6
     for latent in range(likelihood.n_latents):
         move = np.zeros(shape)
         move[:, latent] = step
 
         def value(mean_by, variance_by):
-            return likelihood.expected(y, mean + mean_by, variance + variance_by).value
+            moved = mean + mean_by, variance + variance_by
+            return likelihood.expected(rows, *moved).value
 
         in_mean = (value(move, 0) - value(-move, 0)) / (2 * step)
         in_variance = (value(0, move) - value(0, -move)) / (2 * step)
@@ -127,23 +140,23 @@ def test_heteroscedastic_expectation_is_the_integral_over_both_functions():
     table = stats.norm.logpdf(
         1.1, first[:, None], np.sqrt(0.2 * np.exp(second))[None, :]
     )
-    found = likelihood.expected(np.array([1.1]), mean, variance)
+    found = likelihood.expected(rows_of([1.1]), mean, variance)
     assert found.value[0] == pytest.approx(w @ table @ w, rel=1e-9)
 
 
 def test_student_t_bounds_the_expectation_and_is_exact_without_variance():
     likelihood = StudentT(0.5, 3.0)
-    y, mean = np.array([1.7]), np.array([[0.2]])
+    rows, mean = rows_of([1.7]), np.array([[0.2]])
 
     def log_density(f):
         return mpmath.mpf(float(stats.t.logpdf(1.7, 3.0, float(f), 0.5)))
 
     for variance in (0.01, 0.3, 2.0):
-        found = likelihood.expected(y, mean, np.array([[variance]])).value[0]
+        found = likelihood.expected(rows, mean, np.array([[variance]])).value[0]
         exact = normal_mean(log_density, 0.2, variance)
         assert found <= exact
         assert found >= exact - variance
-    sure = likelihood.expected(y, mean, np.zeros((1, 1))).value[0]
+    sure = likelihood.expected(rows, mean, np.zeros((1, 1))).value[0]
     assert sure == pytest.approx(stats.t.logpdf(1.7, 3.0, 0.2, 0.5))
 
 
@@ -165,7 +178,7 @@ def test_softmax_agrees_with_a_tensor_rule(size, accuracy):
     variance = size * np.array([1.0, 0.5, 0.8])
     f, weights = tensor_rule(mean, variance)
     likely = np.exp(f - np.logaddexp.reduce(f, axis=-1, keepdims=True))
-    found = Softmax(3).expected(np.array([2.0]), mean[None, :], variance[None, :])
+    found = Softmax(3).expected(rows_of([2.0]), mean[None, :], variance[None, :])
     value = np.sum(weights * np.log(likely[..., 2]))
     shares = np.einsum("ijk,ijkc->c", weights, likely)
     bends = np.einsum("ijk,ijkc->c", weights, likely * (1 - likely))
@@ -185,9 +198,9 @@ def test_two_classes_are_sure_of_one_of_them(mean, variance, link):
     assert np.all((found >= 0) & (found <= 1))
     assert found.sum() == pytest.approx(1.0, abs=1e-12)
     for y in (0.0, 1.0):
-        expected = Bernoulli(link).expected(np.array([y]), *marginal)
+        expected = Bernoulli(link).expected(rows_of([y]), *marginal)
         assert np.isfinite(expected.value[0])
-        density = Bernoulli(link).log_density(np.array([y]), *marginal)[0]
+        density = Bernoulli(link).log_density(rows_of([y]), *marginal)[0]
         assert expected.value[0] <= density + 1e-12
         assert expected.variance_bar[0, 0] <= 0
 
@@ -202,19 +215,21 @@ def test_densities_distributions_and_quantiles_of_real_targets_agree(likelihood)
     shape = (3, likelihood.n_latents)
     mean, variance = generator.normal(size=shape), generator.uniform(0.1, 1, size=shape)
     levels = np.array([0.05, 0.5, 0.9])
-    quantiles = likelihood.quantiles(levels, mean, variance)
+    quantiles = likelihood.quantiles(levels, rows_like(mean), mean, variance)
     for column, level in enumerate(levels):
-        reached = likelihood.distribution(quantiles[:, column], mean, variance)
+        targets = rows_of(quantiles[:, column])
+        reached = likelihood.distribution(targets, mean, variance)
         np.testing.assert_allclose(reached, level, atol=1e-9)
     grid = np.linspace(-60, 60, 24_001)
     for row in range(3):
         alone = np.repeat(mean[row : row + 1], len(grid), 0)
         spread = np.repeat(variance[row : row + 1], len(grid), 0)
-        density = np.exp(likelihood.log_density(grid, alone, spread))
+        density = np.exp(likelihood.log_density(rows_of(grid), alone, spread))
         assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=2e-3)
         below = grid <= quantiles[row, 2]
         assert np.trapezoid(density[below], grid[below]) == pytest.approx(0.9, abs=3e-3)
-        centre, around = likelihood.spread(mean[row : row + 1], variance[row : row + 1])
+        one = mean[row : row + 1], variance[row : row + 1]
+        centre, around = likelihood.spread(rows_like(one[0]), *one)
         assert np.trapezoid(grid * density, grid) == pytest.approx(centre[0], abs=1e-2)
         second = np.trapezoid((grid - centre[0]) ** 2 * density, grid)
         assert second == pytest.approx(around[0], rel=0.05)
@@ -222,10 +237,11 @@ def test_densities_distributions_and_quantiles_of_real_targets_agree(likelihood)
 
 def test_heavy_tails_without_variance_still_have_quantiles():
     likelihood = StudentT(1.0, 1.5)
-    _, spread = likelihood.spread(np.zeros((1, 1)), np.ones((1, 1)))
+    zero = np.zeros((1, 1))
+    _, spread = likelihood.spread(rows_like(zero), zero, np.ones((1, 1)))
     assert np.isinf(spread[0])
     tiny = np.full((1, 1), 1e-12)
-    found = likelihood.quantiles(np.array([0.99]), np.zeros((1, 1)), tiny)
+    found = likelihood.quantiles(np.array([0.99]), rows_like(zero), zero, tiny)
     assert found[0, 0] == pytest.approx(stats.t.ppf(0.99, 1.5), rel=1e-5)
 
 
@@ -236,15 +252,17 @@ def test_probabilities_of_counts_add_up_and_quantiles_are_the_least_reached(like
     mean, variance = np.array([[1.2]]), np.array([[0.3]])
     exposure = np.array([2.0])
     counts = np.arange(4000.0)
-    every = [np.repeat(part, len(counts), 0) for part in (mean, variance, exposure)]
-    chances = np.exp(likelihood.log_density(counts, *every))
+    every = [np.repeat(part, len(counts), 0) for part in (mean, variance)]
+    rows = rows_of(counts, exposure=np.repeat(exposure, len(counts)))
+    chances = np.exp(likelihood.log_density(rows, *every))
     assert chances.sum() == pytest.approx(1.0, abs=1e-6)
-    centre, around = likelihood.spread(mean, variance, exposure)
+    new = Chunk(np.empty((1, 0)), exposure=exposure)
+    centre, around = likelihood.spread(new, mean, variance)
     assert counts @ chances == pytest.approx(centre[0], rel=1e-4)
     assert (counts - centre[0]) ** 2 @ chances == pytest.approx(around[0], rel=1e-3)
     reached = np.cumsum(chances)
     levels = np.array([0.01, 0.5, 0.9, 0.999])
-    found = likelihood.quantiles(levels, mean, variance, exposure)[0]
+    found = likelihood.quantiles(levels, new, mean, variance)[0]
     np.testing.assert_array_equal(found, np.searchsorted(reached, levels))
 
 
@@ -255,26 +273,24 @@ def test_own_parameters_are_found_from_rows_that_are_known():
     known = np.full((count, 1), 1e-10)
     rate = np.exp(f[:, 0]) * generator.gamma(1 / 0.6, 0.6, size=count)
     counts = generator.poisson(rate).astype(float)
-    ones = np.ones(count)
-    found = NegativeBinomial().refitted(counts, ones, f, known)
+    found = NegativeBinomial().refit(rows_of(counts), f, known)
     assert float(found.dispersion) == pytest.approx(0.6, rel=0.1)
     y = f[:, 0] + 0.2 * generator.standard_t(3, size=count)
-    tails = StudentT().refitted(y, ones, f, known)
+    tails = StudentT().refit(rows_of(y), f, known)
     assert float(tails.scale) == pytest.approx(0.2, rel=0.05)
     assert float(tails.freedom) == pytest.approx(3, rel=0.1)
-    assert Poisson().refitted(counts, ones, f, known) == Poisson()
+    assert Poisson().refit(rows_of(counts), f, known) == Poisson()
 
 
 def test_offsets_are_what_the_targets_say_alone():
-    ones = np.ones(8)
-    y = np.array([0, 0, 0, 0, 0, 0, 1, 1.0])
+    rows = rows_of([0, 0, 0, 0, 0, 0, 1, 1.0])
     for link in ("logit", "probit"):
         likelihood = Bernoulli(link)
-        offset = likelihood.offsets(likelihood.moments(y, ones))
+        offset = likelihood.offsets(likelihood.moments(rows))
         chance = likelihood.probabilities(offset[None, :], np.zeros((1, 1)))[0, 1]
         assert chance == pytest.approx(2.5 / 9)
-    counts = np.array([1.0, 5.0])
-    moments = Poisson().moments(counts, np.ones(2), np.array([2.0, 2.0]))
+    counts = rows_of([1.0, 5.0], exposure=np.array([2.0, 2.0]))
+    moments = Poisson().moments(counts)
     assert np.exp(Poisson().offsets(moments)[0]) == pytest.approx(6.5 / 4)
     shares = Softmax(3).offsets(np.array([9.5, 0.0, 89.0]))
     assert np.all(np.isfinite(shares))
@@ -293,7 +309,7 @@ def test_offsets_are_what_the_targets_say_alone():
 )
 def test_targets_that_cannot_be_are_refused(likelihood, y, message):
     with pytest.raises(ValueError, match=message):
-        likelihood.check(np.array(y), first_row=10)
+        likelihood.check(rows_of(y), first_row=10)
 
 
 def test_parameters_that_cannot_be_are_refused():
@@ -343,7 +359,7 @@ def test_labels_refuse_what_they_cannot_name():
 @pytest.mark.parametrize("error", [0.1, 10.0, 45.0])
 def test_outliers_are_as_likely_as_a_student_t_has_them(freedom, error):
     marginal = np.zeros((1, 1)), np.full((1, 1), 1e-8)
-    found = StudentT(0.3, freedom).log_density(np.array([error]), *marginal)[0]
+    found = StudentT(0.3, freedom).log_density(rows_of([error]), *marginal)[0]
     exact = stats.t.logpdf(error, freedom, 0, 0.3)
     assert found == pytest.approx(exact, abs=2e-3, rel=1e-4)
 
@@ -354,13 +370,14 @@ def test_a_narrow_student_t_under_a_wide_function():
     marginal = np.zeros((1, 1)), np.ones((1, 1))
     draws = np.random.default_rng(0).normal(size=400_000)
     draws += 0.05 * np.random.default_rng(1).standard_t(3, size=400_000)
-    found = likelihood.quantiles(np.array([0.75, 0.95]), *marginal)[0]
-    np.testing.assert_allclose(found, np.quantile(draws, [0.75, 0.95]), atol=0.01)
+    levels = np.array([0.75, 0.95])
+    found = likelihood.quantiles(levels, rows_like(marginal[0]), *marginal)[0]
+    np.testing.assert_allclose(found, np.quantile(draws, levels), atol=0.01)
 
 
 def test_quantiles_of_counts_beyond_whole_floats_end():
-    marginal = np.array([[38.0]]), np.array([[1e-6]])
-    found = Poisson().quantiles(np.array([0.5]), *marginal)[0, 0]
+    marginal, half = (np.array([[38.0]]), np.array([[1e-6]])), np.array([0.5])
+    found = Poisson().quantiles(half, rows_like(half), *marginal)[0, 0]
     assert found == pytest.approx(np.exp(38.0), rel=1e-3)
 
 
@@ -369,6 +386,6 @@ def test_student_t_near_the_normal_does_not_overflow(freedom):
     likelihood = StudentT(freedom=freedom, scale=0.01)
     error = np.array([0.0, 0.005, 0.02])
     nothing = np.full((3, 1), 1e-12)
-    density = likelihood.log_density(error, np.zeros((3, 1)), nothing)
+    density = likelihood.log_density(rows_of(error), np.zeros((3, 1)), nothing)
     expected = stats.t.logpdf(error, freedom, scale=0.01)
     assert np.allclose(density, expected, atol=1e-5)

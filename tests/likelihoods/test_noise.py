@@ -11,11 +11,14 @@ from scipy.stats import t as student
 from zonal import (
     ArraySource,
     Calibration,
+    Gaussian,
     Prediction,
     Recipe,
     SphericalGPRegressor,
     fit,
 )
+from zonal.inference.solving import calibrate
+from zonal.tables.chunks import Chunk
 
 GENERATOR = np.random.default_rng(0)
 SHORT = Recipe(n_features=60, most_steps=20)
@@ -82,7 +85,15 @@ MIXED = Calibration((0.1, 1.0, 3.0), (0.3, 0.5, 0.2))
 
 @pytest.mark.parametrize("shape", [Calibration(), MIXED])
 def test_a_prediction_is_one_distribution(shape):
-    one = Prediction(np.array([2.0]), np.ones(1), np.array([4.0]), shape)
+    # What is not of the function is noise; widths of the shape multiply both.
+    mean, variance = np.full((1, 1), 2.0 / 3), np.full((1, 1), 0.25 / 9)
+    noise = (4 / shape.spread - 0.25) / 9
+    nowhere = Chunk(np.empty((1, 0)))
+    one = Prediction(
+        Gaussian(noise, shape), mean, variance, np.zeros(1), 3.0, nowhere
+    )
+    assert one.mean[0] == pytest.approx(2)
+    assert one.variance_y[0] == pytest.approx(4)
 
     def density(y):
         return float(np.exp(one.log_density(np.array([y])))[0])
@@ -104,7 +115,9 @@ def test_intervals_hold_what_they_promise_where_noise_has_tails():
     x, y = rows(1500, heavy, 1)
     x_test, y_test = rows(4000, heavy, 2)
     model = fit(ArraySource(x, y), SHORT)
-    plain = dataclasses.replace(model, calibration=Calibration())
+    normal = dataclasses.replace(model.likelihood, calibration=Calibration())
+    solution = dataclasses.replace(model.solution, likelihood=normal)
+    plain = dataclasses.replace(model, solution=solution)
 
     def coverage(one, level):
         ends = one.predict(x_test).quantiles(
@@ -125,14 +138,14 @@ def test_intervals_hold_what_they_promise_where_noise_has_tails():
 def test_residuals_are_those_of_refits():
     x, y = rows(60, heavy, 3)
     model = fit(ArraySource(x, y), dataclasses.replace(SHORT, calibrated=False))
-    assert model.calibration == Calibration()
+    assert model.likelihood.calibration == Calibration()
     residuals = []
     for row in range(60):
         one = ArraySource(x[row : row + 1], y[row : row + 1])
         guess = model.forget(one).predict(x[row : row + 1])
         residuals.append((y[row] - guess.mean[0]) / np.sqrt(guess.variance_y[0]))
     standardised = model.scaling.chunk(next(ArraySource(x, y).chunks(60)))
-    found = model.calibrated_on(standardised).calibration
+    found = calibrate(model.solution, standardised).likelihood.calibration
     expected = Calibration.of(np.array(residuals))
     levels = np.array([0.6, 0.9, 0.99])
     assert np.allclose(found.quantiles(levels), expected.quantiles(levels), rtol=1e-2)
@@ -156,7 +169,7 @@ def test_drawn_functions_stay_functions():
     x, y = rows(400, heavy, 5)
     model = SphericalGPRegressor(n_features=40).fit(x, y)
     near = np.array([[0.5, 0.0], [0.5001, 0.0]])
-    noise = model.noise_ * np.sqrt(model.models_[0].calibration.spread)
+    noise = model.noise_ * np.sqrt(model.models_[0].likelihood.calibration.spread)
     draws = model.sample_y(near, 500, random_state=1)
     # Two rows almost alike differ by their noise alone.
     assert np.std(draws[0] - draws[1]) == pytest.approx(np.sqrt(2) * noise, rel=0.3)
@@ -165,4 +178,4 @@ def test_drawn_functions_stay_functions():
 def test_a_constant_target_is_left_alone():
     with pytest.warns(UserWarning, match="constant"):
         model = fit(ArraySource(GENERATOR.normal(size=(20, 2)), np.ones(20)))
-    assert model.calibration == Calibration()
+    assert model.likelihood.calibration == Calibration()

@@ -20,7 +20,6 @@ from zonal.cli.scores import metric_lines
 from zonal.cli.using import target_of
 from zonal.cli.words import lines_of, print_json
 from zonal.estimators.loading import load
-from zonal.estimators.summary import statistics_of
 from zonal.scores.relevance import relevances
 
 __all__ = ["forget", "inspect", "merge", "update"]
@@ -46,7 +45,7 @@ def inspect(model: str, as_json: bool) -> None:
         contents = {
             "kind": type(fitted).__name__,
             "target": fitted.target_name_,
-            "rows": statistics_of(fitted).rows,
+            "rows": fitted.n_samples_seen_,
             "columns": [
                 {"name": str(column.name), "kind": column.kind}
                 for column in fitted.columns_.columns
@@ -87,13 +86,13 @@ def _changed(
     fitted: Any = load(model)
     target = target_of(fitted, target)
     stream = opened(data, delimiter)
-    before = statistics_of(fitted).rows
+    before = fitted.n_samples_seen_
     with Display(quiet) as display:
         stream = answered(stream, fitted, target, weight, display.say)
         rows = Watched(stream, display.rows)
         getattr(fitted, change)(rows, target=target, weight=weight)
     fitted.save(path)
-    after = statistics_of(fitted).rows
+    after = fitted.n_samples_seen_
     click.echo(f"{before:,.0f} rows before, {after:,.0f} rows now\nmodel: {path}")
 
 
@@ -159,4 +158,4 @@ def merge(models: tuple[str, ...], out: str) -> None:
     for other in models[1:]:
         whole.merge(load(other))
     whole.save(path)
-    click.echo(f"{statistics_of(whole).rows:,.0f} rows\nmodel: {path}")
+    click.echo(f"{whole.n_samples_seen_:,.0f} rows\nmodel: {path}")

@@ -44,7 +44,7 @@ from zonal.tables.batches import naming
 from zonal.tables.chunks import Chunk, by_output
 from zonal.tables.columns import Columns, Look
 from zonal.tables.sources import Result, Source
-from zonal.tables.targets import target_name
+from zonal.tables.targets import Given
 
 __all__ = ["DaskSphericalGPClassifier", "DaskSphericalGPRegressor"]
 
@@ -104,8 +104,10 @@ def _as_rows(
         None if one is None else np.asarray(one)
         for one in (piece.targets, piece.weights, piece.exposure)
     ]
+    targets, weights, exposure = beside
+    given = Given(piece.inputs, targets, weights, exposure=exposure)
     with naming(f"partition {piece.number}"):
-        return by_output(local._rows(columns, known, piece.inputs, *beside))
+        return by_output(local._rows(columns, known, given))
 
 
 def _applied(function: Callable[[Any], Result], value: Any) -> Result:
@@ -124,24 +126,19 @@ def _is_dask(table: Any) -> bool:
     return dask.is_dask_collection(table)
 
 
-def _pieces(X, y, sample_weight, target, weight, exposure) -> list[Any]:
+def _pieces(given: Given) -> list[Any]:
     """Partitions of a table and what belongs to them, not yet computed."""
-    if weight is not None and target is None:
-        raise ValueError("weight= goes with target=; with y, pass sample_weight")
-    if target is not None:
-        if sample_weight is not None:
-            raise ValueError("with target=, pass weight=, the name of a column")
-        if y is not None:
-            raise ValueError("give y, or target= for a column of the table, not both")
-        others = [target] if isinstance(target, str) else list(target)
-        others += [one for one in (weight, exposure) if isinstance(one, str)]
-        lost = [name for name in others if name not in X.columns]
-        if lost:
-            raise ValueError(f"column {lost[0]!r} is missing; there is none to take")
-        y = X[target]
-        sample_weight = None if weight is None else X[weight]
-        exposure = X[exposure] if isinstance(exposure, str) else exposure
-        X = X.drop(columns=others)
+    X, y, sample_weight = given.X, given.y, given.sample_weight
+    exposure = given.exposure
+    if given.target is not None:
+        names = given.columns_beside
+        missing = [name for name in names if name not in X.columns]
+        if missing:
+            raise ValueError(f"column {missing[0]!r} is missing; there is none to take")
+        y = X[given.target]
+        sample_weight = None if given.weight is None else X[given.weight]
+        exposure = None if exposure is None else X[exposure]
+        X = X.drop(columns=names)
     if y is None:
         raise ValueError("there is no target: pass y, or target= for a column of X")
     inputs = _delayed(X)
@@ -204,20 +201,14 @@ class _OnCluster(SphericalGP):
 
     def _fit(
         self,
-        X,
-        y,
-        sample_weight,
+        given: Given,
         *of_targets,
-        target=None,
-        weight=None,
-        exposure=None,
         checkpoint=None,
     ):
         self._check_checkpoint(checkpoint)
-        name = target_name(y, target)
         with _resumable(checkpoint):
-            pieces = self._computed(X, y, sample_weight, target, weight, exposure)
-            return self._fit_pieces(pieces, of_targets, name, checkpoint)
+            pieces = self._computed(given)
+            return self._fit_pieces(pieces, of_targets, given.target_name, checkpoint)
 
     def _fit_pieces(
         self,
@@ -243,21 +234,20 @@ class _OnCluster(SphericalGP):
         self._accept(columns, models, known)
         return self
 
-    def _sources(self, X, y, sample_weight, target=None, weight=None, exposure=None):
-        pieces = self._computed(X, y, sample_weight, target, weight, exposure)
+    def _sources(self, given):
+        pieces = self._computed(given)
         return self._encoded(pieces, self.columns_, self._known)
 
-    def _computed(self, X, y, sample_weight, target, weight, exposure) -> list[Any]:
+    def _computed(self, given: Given) -> list[Any]:
         """Partitions on their way to the workers."""
-        self._check_exposure(exposure)
-        if not _is_dask(X):
+        self._check_exposure(given.exposure)
+        if not _is_dask(given.X):
             raise TypeError(
-                f"X is a {type(X).__name__}; give a dask array or dataframe, or take "
-                f"{self._kind.__name__} for tables on one machine"
+                f"X is a {type(given.X).__name__}; give a dask array or dataframe, or "
+                f"take {self._kind.__name__} for tables on one machine"
             )
         register(self.client_, _OneThreadEach())
-        pieces = _pieces(X, y, sample_weight, target, weight, exposure)
-        return self.client_.compute(pieces)
+        return self.client_.compute(_pieces(given))
 
     def _encoded(
         self, pieces: list[Any], columns: Columns, known: dict[str, Any]

@@ -70,7 +70,7 @@ def exact_value_and_gradient(
         value, covariance_bar, noise_bar = 0.0, np.zeros_like(pairs.covariance), 0.0
         for chunk in chunks:
             weight, precision = chunk.weights, chunk.precisions
-            spread, y = weight * precision / noise, np.asarray(chunk.y, np.float64)
+            spread, y = weight * precision / noise, chunk.targets
             inner, bar, freedom, squares = _likelihood(pairs.covariance, spread, y)
             rows = weight.sum()
             constants = rows * np.log(2 * np.pi * noise) - weight @ np.log(precision)

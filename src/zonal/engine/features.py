@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
 from zonal.engine.blas import triangular_product
+from zonal.engine.linalg import first_factor
 from zonal.prior.band_values import engine_for
 from zonal.prior.bands import (
     Band,
@@ -249,24 +250,26 @@ def _whitening(
     gram = engine_for(len(phases) ** 2, shape).gram(phases, shape)
     if not band.complete:
         _warn_of_coincidence(band, gram)
-    jitter = 0.0 if band.complete else _JITTER
-    while True:
-        try:
-            factor = np.linalg.cholesky(gram + jitter * np.eye(len(gram)))
-        except np.linalg.LinAlgError:
-            jitter = max(10 * jitter, 1e-14)
-            if jitter > _JITTER_LIMIT:
-                raise ValueError(
-                    f"the phases of band {band.name} cannot be told apart; "
-                    "start from other phases or ask for fewer features"
-                ) from None
-            continue
-        return solve_triangular(factor, np.eye(len(gram)), lower=True)
+    # NumPy's factor: optimisers amplify last bits, and models of 0.1 were learned so.
+    jitters = _jitters(0.0 if band.complete else _JITTER)
+    found = first_factor(gram, jitters, cholesky=np.linalg.cholesky)
+    if found is None:
+        raise ValueError(
+            f"the phases of band {band.name} cannot be told apart; "
+            "start from other phases or ask for fewer features"
+        )
+    return solve_triangular(found[0], np.eye(len(gram)), lower=True)
+
+
+def _jitters(jitter: float) -> Iterator[float]:
+    while jitter <= _JITTER_LIMIT:
+        yield jitter
+        jitter = max(10 * jitter, 1e-14)
 
 
 @contextmanager
 def quiet_phases() -> Iterator[None]:
-    """Phases may meet on their way; that is survived, and passes."""
+    """Silence `CoincidingPhasesWarning`: phases may coincide temporarily."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoincidingPhasesWarning)
         yield

@@ -21,7 +21,8 @@ from zonal.engine.bound import (
 )
 from zonal.engine.features import Frame, RowSums, whiten
 from zonal.engine.passes import chunk_results
-from zonal.engine.statistics import collect_all, uncaptured_of
+from zonal.engine.precision import check_sums, refine
+from zonal.engine.statistics import Statistics, collect_all, uncaptured_of
 from zonal.prior.process import Process
 from zonal.tables.chunks import Chunk
 from zonal.tables.sources import Source
@@ -41,26 +42,41 @@ def value_and_gradient(
     same prior: their bounds add up, and every row's features serve all of them.
     Products that float32 rounds too coarsely for the noise are taken in float64.
     """
-    every = [sources] if isinstance(sources, Source) else sources
-    with single_threaded_blas():
+    sources = [sources] if isinstance(sources, Source) else sources
+
+    def attempt(dtype: Any) -> tuple[float, dict[str, np.ndarray]]:
         frame = whiten(process.basis, dtype)
-        statistics = collect_all(frame, every)
-        results = [evaluate(one, process, tightened) for one in statistics]
-        if frame.dtype == np.float32 and any(one.lift > 0 for one in results):
-            return value_and_gradient(process, every, tightened, np.float64)
-        sums, products = pull_back(frame, every, process, results, tightened)
-        for index, product in zip(process.basis.incomplete, products, strict=True):
-            columns = process.basis.slices[index]
-            for one, result in zip(statistics, results, strict=True):
-                product += 2 * result.gram_bar[columns] @ one.gram[:, columns]
-                product += np.outer(result.moment_bar[columns], one.moment[columns])
-        pulled = frame.pull_parameters(
-            sums,
-            products,
-            np.sum([one.energies_bar for one in results], axis=0),
-            sum(one.variance_bar for one in results),
-            sum(one.missing_bar for one in results),
-        )
+        statistics = collect_all(frame, sources)
+        results = [evaluate(sums, process, tightened) for sums in statistics]
+        check_sums(max(result.lift for result in results), dtype)
+        return _pulled(frame, sources, process, statistics, results, tightened)
+
+    with single_threaded_blas():
+        return refine(attempt, dtype)
+
+
+def _pulled(
+    frame: Frame,
+    sources: Sequence[Source],
+    process: Process,
+    statistics: Sequence[Statistics],
+    results: Sequence[Evaluation],
+    tightened: Tightening,
+) -> tuple[float, dict[str, np.ndarray]]:
+    """The bound of several functions and its gradient, given their evaluations."""
+    sums, products = pull_back(frame, sources, process, results, tightened)
+    for index, product in zip(process.basis.incomplete, products, strict=True):
+        columns = process.basis.slices[index]
+        for one, result in zip(statistics, results, strict=True):
+            product += 2 * result.gram_bar[columns] @ one.gram[:, columns]
+            product += np.outer(result.moment_bar[columns], one.moment[columns])
+    pulled = frame.pull_parameters(
+        sums,
+        products,
+        np.sum([one.energies_bar for one in results], axis=0),
+        sum(one.variance_bar for one in results),
+        sum(one.missing_bar for one in results),
+    )
     gradients = {f"basis.{name}": value for name, value in pulled.items()}
     gradients["noise"] = np.asarray(sum(one.noise_bar for one in results))
     return sum(one.value for one in results), gradients
@@ -128,7 +144,7 @@ def _row_cotangents(
     unexplained, _ = unexplained_of(basis, table)
     slope = penalty_slope(table, unexplained, noise, tightened, result.factor)
     first = weight * precision * radial
-    target = first * np.asarray(chunk.y, np.float64)
+    target = first * chunk.targets
     moment_bar = result.moment_bar.astype(dtype)
     unit_bar = unit @ (2 * result.gram_bar).astype(dtype)
     radial_bar = first * np.einsum("ij,ij->i", unit, unit_bar)

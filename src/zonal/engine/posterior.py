@@ -1,108 +1,56 @@
-"""The posterior: what is known of the function and of new targets, row by row.
+"""The posterior: what is known of functions at a row.
 
 With A = I + S from the statistics, the weights of the scaled features are normal with
-mean μ = A⁻¹m and covariance A⁻¹. At a row with features φ and prior variance k
+mean μ = A⁻¹m and covariance A⁻¹ = (LLᵀ)⁻¹. At a row with features φ, which leave the
+part u = k - |φ|² of the prior variance uncaptured,
 
-    mean f = φᵀμ,    var f = k - φᵀ(I - A⁻¹)φ,    var y = var f + σ²/a.
+    mean f = φᵀμ,    var f = |L⁻¹φ|² + u.
 
-I - A⁻¹ = R Rᵀ is folded with the scales and the whitening of every band into one
-matrix, so a variance is one product with the raw kernel values, k - |Rᵀφ|², and the
-mean is one more column.
+The variance is a sum of squares in which nothing cancels, so float32 resolves it
+however wide the prior is.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import block_diag, cho_solve, solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 from scipy.special import ndtri
 
-from zonal.engine.blas import single_threaded_blas
+from zonal.engine.blas import single_threaded_blas, triangular_product
 from zonal.engine.features import Frame, quiet_phases, whiten
-from zonal.engine.linalg import factorise, robust_cholesky
+from zonal.engine.linalg import factorise
 from zonal.engine.passes import chunk_results
-from zonal.engine.statistics import Statistics
-from zonal.likelihoods.noise import Calibration
+from zonal.engine.precision import suited_dtype
+from zonal.engine.statistics import Statistics, uncaptured_of
 from zonal.prior.basis import feature_scales
 from zonal.prior.parameters import Fields
 from zonal.prior.process import Process
 from zonal.tables.chunks import Chunk
 from zonal.tables.sources import ArraySource, Source
 
-__all__ = ["Posterior", "Prediction"]
+__all__ = ["Marginals", "Posterior", "Predictor", "marginals"]
 
-# A model of so little, rows times squared features, is predicted from in float64.
+# Variances after little work, rows times squared features, are float64.
 _SMALL = 5e9
-# Rounding of a variance in float32, relative to the prior's, and how much of a typical
-# posterior variance it may be.
-_ROUNDING = 2e-6
-_RESOLVED = 0.05
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Prediction:
-    """What is known at some rows: of the function f, and of a new target y.
+class Marginals(NamedTuple):
+    """Normal marginals at some rows, of one function or one column per function."""
 
-    The function is normal. A target has the ``shape`` that was learned from residuals
-    (`zonal.likelihoods.noise`), by default a normal too.
-    """
-
-    mean: Float[np.ndarray, " rows"]
-    variance_f: Float[np.ndarray, " rows"]
-    variance_y: Float[np.ndarray, " rows"]
-    shape: Calibration = Calibration()
-
-    @classmethod
-    def joined(cls, parts: Iterable["Prediction"]) -> "Prediction":
-        """Predictions of chunks, one below the other."""
-        every = list(parts)
-        return cls(
-            np.concatenate([part.mean for part in every]),
-            np.concatenate([part.variance_f for part in every]),
-            np.concatenate([part.variance_y for part in every]),
-            every[0].shape,
-        )
-
-    @property
-    def _unit(self) -> np.ndarray:
-        """The deviation that the shape is in units of."""
-        return np.sqrt(self.variance_y / self.shape.spread)
-
-    def quantiles(
-        self, levels: Float[np.ndarray, " levels"]
-    ) -> Float[np.ndarray, "rows levels"]:
-        """Quantiles of a new target."""
-        return self.mean[:, None] + self._unit[:, None] * self.shape.quantiles(levels)
-
-    def distribution(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-        """Probability that a new target is at most y."""
-        return self.shape.distribution((y - self.mean) / self._unit)
-
-    def draw(
-        self, count: int, generator: np.random.Generator
-    ) -> Float[np.ndarray, "rows samples"]:
-        """New targets at random, every row for itself."""
-        shape = len(self.mean), count
-        standard = generator.normal(size=shape)
-        standard *= self.shape.drawn_widths(shape, generator)
-        return self.mean[:, None] + self._unit[:, None] * standard
-
-    def log_density(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-        """Log predictive density of targets."""
-        unit = self._unit
-        return self.shape.log_density((y - self.mean) / unit) - np.log(unit)
+    mean: np.ndarray
+    variance: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Posterior(Fields):
     """A process and the statistics of its data, solved.
 
-    ``dtype`` is what variances are computed in. By default that is float32 where the
-    table was large and float32 resolves the variance of the function, a small
-    difference of large numbers when the prior is wide and the data many.
+    ``dtype`` is the precision of variances; by default float64 where the table is
+    small, and float32 otherwise.
 
     Examples
     --------
@@ -125,20 +73,10 @@ class Posterior(Fields):
     def frame(self) -> Frame:
         """The whitened basis that maps rows to features, in float64.
 
-        Whitening would blow up what float32 leaves of kernel values near one.
+        Whitening would amplify the rounding of float32 kernel values near one.
         """
         with quiet_phases():
             return whiten(self.process.basis, np.float64)
-
-    def split_variance(
-        self, x: Float[np.ndarray, "rows inputs"]
-    ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
-        """Features of some rows, and the prior variance that they do not capture."""
-        basis = self.process.basis
-        unit, radial = self.frame.unit_features(x)
-        features = unit * radial[:, None] * feature_scales(basis)[None, :]
-        prior = float(basis.variance) * basis.total_energy * radial**2
-        return features, np.maximum(prior - np.sum(features**2, axis=1), 0.0)
 
     @property
     def factor(self) -> Float[np.ndarray, "features features"]:
@@ -173,64 +111,28 @@ class Posterior(Fields):
         """tr(A⁻¹S): how many parameters the data have determined."""
         return float(len(self.factor) - np.sum(self.inverse_factor**2))
 
-    def predict(
-        self,
-        x: Float[np.ndarray, "rows inputs"],
-        precision: Float[np.ndarray, " rows"] | None = None,
-    ) -> Prediction:
-        """Mean and variances at new rows; the answer does not depend on how many."""
-        source = ArraySource(x, np.zeros(len(x)), precision=precision)
-        return Prediction.joined(self.predict_chunks(source))
-
-    def predict_chunks(self, source: Source) -> Iterator[Prediction]:
-        """Predictions for a stream of rows, a chunk at a time."""
-        return chunk_results(self.predictor(), source)
-
-    @functools.cached_property
-    def _resolving(self) -> Any:
+    @property
+    def precision(self) -> Any:
         """The precision that variances are computed in."""
-        rows, basis = self.statistics.rows, self.process.basis
         if self.dtype is not None:
             return self.dtype
-        if rows * basis.n_features**2 <= _SMALL:
-            return np.float64
-        typical = float(self.process.noise) * self.effective_parameters / rows
-        rounding = _ROUNDING * float(basis.variance) * basis.total_energy
-        return np.float32 if rounding < _RESOLVED * typical else np.float64
+        return suited_dtype(self.statistics.rows, len(self.statistics.moment), _SMALL)
 
-    def predictor(self) -> Callable[[Chunk], Prediction]:
-        """The function that predicts a chunk, its matrices made ready for threads."""
-        _ = self._folded
-        return self._predict_chunk
+    def predict(self, x: Float[np.ndarray, "rows inputs"]) -> Marginals:
+        """Mean and variance of f at new rows; a row does not depend on the others."""
+        parts = list(self.predict_chunks(ArraySource(x)))
+        mean, variance = map(np.concatenate, zip(*parts, strict=True))
+        return Marginals(mean, variance)
 
-    @functools.cached_property
-    def _folded(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Raw kernel values to ψ, their weights in the mean, and the jitter in ψ."""
-        size = len(self.factor)
-        inverse = self.inverse_factor.T @ self.inverse_factor
-        # Directions that the data say nothing about are zero in I - A⁻¹ up to rounding
-        # of the statistics; the jitter that makes a root of them is taken out of the
-        # variance again.
-        root, jitter = robust_cholesky(np.eye(size) - inverse)
-        scales = feature_scales(self.process.basis)
-        whitening = block_diag(*(band.whitening for band in self.frame.bands))
-        scaled = scales[:, None] * whitening
-        folded = (root.T @ scaled).T.astype(self._resolving)
-        return folded, self.weights @ scaled, jitter
+    def predict_chunks(self, source: Source) -> Iterator[Marginals]:
+        """Marginals of a stream of rows, a chunk at a time."""
+        at = marginals([self], np.zeros(1), self.frame, self.precision)
 
-    def _predict_chunk(self, chunk: Chunk) -> Prediction:
-        matrix, mean_weights, jitter = self._folded
-        # The variance is most of the work, and may be float32; the rest is float64.
-        values, radial = self.frame.kernel_values(chunk.x)
-        projected = values.astype(matrix.dtype, copy=False) @ matrix
-        basis, noise = self.process.basis, float(self.process.noise)
-        removed = np.einsum("ij,ij->i", projected, projected, dtype=np.float64)
-        prior = float(basis.variance) * basis.total_energy
-        left = (1 + jitter) * prior - removed
-        variance = radial**2 * np.maximum(left, 1e-9 * prior)
-        precision = chunk.precisions
-        mean = radial * (values @ mean_weights)
-        return Prediction(mean, variance, variance + noise / precision)
+        def predict(chunk: Chunk) -> Marginals:
+            mean, variance = at(chunk)
+            return Marginals(mean[:, 0], variance[:, 0])
+
+        return chunk_results(predict, source)
 
     def covariance(
         self, x: Float[np.ndarray, "rows inputs"]
@@ -243,31 +145,117 @@ class Posterior(Fields):
             return prior - features @ features.T + kept.T @ kept
 
     def sample_functions(self, count: int, seed: int = 0) -> "FunctionSamples":
-        """Draw functions from the posterior, to be evaluated anywhere at O(M) a row."""
+        """Draw functions from the posterior; each row then costs O(features)."""
         normal = np.random.default_rng(seed).normal(size=(len(self.factor), count))
         noise = solve_triangular(self.factor, normal, lower=True, trans=1)
         return FunctionSamples(self, self.weights[:, None] + noise, seed)
 
-    def leave_one_out(self, source: Source) -> Iterator[Prediction]:
-        """Each row's prediction from all the others, in one more pass.
+    def leave_one_out(self, source: Source) -> Iterator[Marginals]:
+        """Marginals of each row given all the others, in one more pass.
 
         The posterior of the features' weights without a row is a rank-one change of
-        the one with it, so its leverage tells what the row would be predicted as.
+        the one with it, so the row's leverage gives its leave-one-out prediction.
         """
         return chunk_results(self.left_out, source)
 
-    def left_out(self, chunk: Chunk) -> Prediction:
+    def left_out(self, chunk: Chunk) -> Marginals:
         """As `leave_one_out`, for one chunk."""
         noise = float(self.process.noise)
-        features, rest = self.split_variance(chunk.x)
+        features, rest = self.features_and_rest(chunk.x)
         kept = solve_triangular(self.factor, features.T, lower=True)
-        weight, precision = chunk.weights, chunk.precisions
         known = np.sum(kept**2, axis=0)
-        leverage = np.minimum(weight * precision * known / noise, 1 - 1e-9)
+        leverage = chunk.weights * chunk.precisions * known / noise
+        leverage = np.minimum(leverage, 1 - 1e-9)
         mean = features @ self.weights
-        left_out = (mean - leverage * chunk.y) / (1 - leverage)
-        variance = known / (1 - leverage) + rest
-        return Prediction(left_out, variance, variance + noise / precision)
+        left_out = (mean - leverage * chunk.targets) / (1 - leverage)
+        return Marginals(left_out, known / (1 - leverage) + rest)
+
+    def features_and_rest(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
+        """Features of some rows, and the prior variance that they do not capture."""
+        basis = self.process.basis
+        unit, radial = self.frame.unit_features(x)
+        features = unit * radial[:, None] * feature_scales(basis)[None, :]
+        prior = float(basis.variance) * basis.total_energy * radial**2
+        return features, np.maximum(prior - np.sum(features**2, axis=1), 0.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Predictor:
+    """Maps unit features to the marginals of one function.
+
+    Weights of the mean, and a triangular root of the covariance of these weights.
+    """
+
+    weights: np.ndarray
+    root: np.ndarray
+    energies: np.ndarray
+    missing: float
+
+    @classmethod
+    def of(cls, posterior: Posterior, dtype: Any, factor: float = 1.0) -> "Predictor":
+        """The predictor of a posterior; ``factor`` multiplies uncaptured variance."""
+        basis = posterior.process.basis
+        scales = feature_scales(basis)
+        variance = factor * float(basis.variance)
+        return cls(
+            scales * posterior.weights,
+            np.ascontiguousarray(posterior.inverse_factor * scales, dtype),
+            variance * basis.energies[list(basis.incomplete)],
+            variance * basis.missing_energy,
+        )
+
+    def at(
+        self, unit: np.ndarray, radial: np.ndarray, parts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean, and the variance left in the weights plus the uncaptured variance."""
+        mean = radial * (unit @ self.weights.astype(unit.dtype))
+        kept = unit.astype(self.root.dtype, order="C")
+        triangular_product(kept, slice(0, len(self.root)), self.root)
+        known = radial**2 * np.einsum("ij,ij->i", kept, kept, dtype=np.float64)
+        return mean, known + parts @ self.energies + radial**2 * self.missing
+
+
+def marginals(
+    posteriors: Sequence[Posterior],
+    offsets: np.ndarray,
+    frame: Frame,
+    dtype: Any = np.float32,
+    factors: Sequence[float] | None = None,
+) -> Callable[[Chunk], Marginals]:
+    """The function that predicts functions of the same features at a chunk.
+
+    Means have the frame's precision, variances ``dtype``. ``factors`` shrink the
+    uncaptured variance, as a tightened bound does; predictions have the whole of it.
+    """
+    factors = factors or (1.0,) * len(posteriors)
+    predictors = [
+        Predictor.of(posterior, dtype, factor)
+        for posterior, factor in zip(posteriors, factors, strict=True)
+    ]
+
+    def at(chunk: Chunk) -> Marginals:
+        unit, radial = frame.unit_features(chunk.x)
+        return marginals_of(predictors, offsets, frame, unit, radial)
+
+    return at
+
+
+def marginals_of(
+    predictors: Sequence[Predictor],
+    offsets: np.ndarray,
+    frame: Frame,
+    unit: np.ndarray,
+    radial: np.ndarray,
+) -> Marginals:
+    """Marginals of several functions at rows whose unit features are known."""
+    ones = np.ones(len(unit))
+    radial = radial.astype(np.float64)
+    parts = uncaptured_of(frame.basis, unit, radial, ones, ones).parts
+    columns = [predictor.at(unit, radial, parts) for predictor in predictors]
+    mean = np.column_stack([mean for mean, _ in columns]) + offsets
+    return Marginals(mean, np.column_stack([variance for _, variance in columns]))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -286,11 +274,10 @@ class FunctionSamples:
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows samples"]:
         """The sampled functions at some rows."""
-        source = ArraySource(x, np.zeros(len(x)))
-        return np.concatenate(list(chunk_results(self._chunk, source)))
+        return np.concatenate(list(chunk_results(self._chunk, ArraySource(x))))
 
     def _chunk(self, chunk: Chunk) -> np.ndarray:
-        features, rest = self.posterior.split_variance(chunk.x)
+        features, rest = self.posterior.features_and_rest(chunk.x)
         own = _normal_of_rows(chunk.x, self.weights.shape[1], self.seed)
         return features @ self.weights + np.sqrt(rest)[:, None] * own
 
@@ -307,7 +294,7 @@ def _normal_of_rows(x: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """The finaliser of SplitMix64: every bit of the input stirs every bit."""
+    """The finaliser of SplitMix64: every bit of the input changes every bit."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

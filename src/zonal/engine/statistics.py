@@ -145,28 +145,6 @@ class Statistics:
             self.uncaptured.joined([theirs]),
         )
 
-    def close_to(self, other: "Statistics", tolerance: float = 1e-5) -> bool:
-        """Equal up to rounding, relative to the size of each sum."""
-        pairs = [
-            (self.gram, other.gram),
-            (self.moment, other.moment),
-            (self.squares, other.squares),
-            (self.rows, other.rows),
-            (self.log_precision, other.log_precision),
-            (_missing(self.uncaptured), _missing(other.uncaptured)),
-        ]
-        return all(
-            np.shape(a) == np.shape(b)
-            and np.max(np.abs(np.subtract(a, b)), initial=0.0)
-            <= tolerance * max(1.0, np.max(np.abs(a), initial=0.0))
-            for a, b in pairs
-        )
-
-
-def _missing(uncaptured: Uncaptured) -> np.ndarray:
-    count = uncaptured.count.astype(np.float64)
-    return count @ uncaptured.parts
-
 
 def collect(frame: Frame, source: Source) -> Statistics:
     """One pass over the data."""
@@ -237,7 +215,7 @@ def chunk_statistics(frame: Frame, *chunks: Chunk) -> list[Statistics]:
     unit, radial = frame.unit_features(chunks[0].x)
     return [
         row_statistics(
-            frame.basis, unit, radial, chunk.y, chunk.weights, chunk.precisions
+            frame.basis, unit, radial, chunk.targets, chunk.weights, chunk.precisions
         )
         for chunk in chunks
     ]
@@ -254,7 +232,6 @@ def row_statistics(
     """The statistics of rows whose features are known."""
     radial = radial.astype(np.float64)
     table = uncaptured_of(basis, unit, radial, weight, precision)
-    y = np.asarray(y, np.float64)
     target = (weight * precision * radial * y).astype(unit.dtype)
     root = radial * np.sqrt(weight * precision)
     moment = target @ unit

@@ -12,12 +12,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from zonal.estimators.settings import recipe_of, sphere_of
-from zonal.estimators.summary import Summary, statistics_of, summary_of
-from zonal.generalised import GeneralisedModel
+from zonal.estimators.summary import Summary, summary_of
 from zonal.learning.checkpoints import check_place
-from zonal.learning.recipe import Recipe, affordable_sample
+from zonal.learning.recipe import Recipe
+from zonal.learning.schedule import default_schedule
 from zonal.learning.state import Step
-from zonal.model import Model
+from zonal.likelihoods.base import Likelihood
+from zonal.model import Model, fit_outputs
 from zonal.prior.process import Process
 from zonal.prior.sphere import ARD
 from zonal.saving import write
@@ -26,7 +27,7 @@ from zonal.tables.columns import Columns, Look
 from zonal.tables.frames import two_dimensional
 from zonal.tables.sources import Source, checked, source_of
 from zonal.tables.streams import stream_of
-from zonal.tables.targets import TargetTable, blocks_of, target_name, target_table
+from zonal.tables.targets import Given, TargetTable, blocks_of
 
 try:
     from sklearn.callback import CallbackSupportMixin  # pyright: ignore
@@ -35,7 +36,7 @@ except ImportError:  # scikit-learn before 1.9
 
 __all__ = ["Depth", "SphericalGP", "TableMixin"]
 
-Models = tuple[Model | GeneralisedModel, ...]
+Models = tuple[Model, ...]
 
 # Rows that are encoded and predicted at a time: what memory depends on.
 _BLOCK = 65_536
@@ -172,20 +173,14 @@ class SphericalGP(
 
     def _fit(
         self,
-        X,
-        y,
-        sample_weight,
+        given: Given,
         *of_targets,
-        target=None,
-        weight=None,
-        exposure=None,
         checkpoint=None,
     ):
         """Learn from a table. Nothing of the estimator changes unless it succeeds."""
-        self._check_exposure(exposure)
+        self._check_exposure(given.exposure)
         self._check_checkpoint(checkpoint)
-        table = target_table(X, y, sample_weight, target, weight, exposure)
-        name = target_name(y, target)
+        table = given.table()
         if table is not None:
             columns, some = table.learned(self._learned_columns, self._some_targets)
             known = self._learned_of_targets(some, *of_targets)
@@ -193,16 +188,15 @@ class SphericalGP(
             if self._fits_memory(table):
                 sources = self._sources_of(_all_rows(sources))
         else:
-            if y is None:
+            if given.y is None:
                 raise ValueError(
                     f"This {type(self).__name__} estimator requires y to be passed, "
                     "but the target y is None."
                 )
-            columns = self._learned_columns([X])
-            known = self._learned_of_targets(y, *of_targets)
-            rows = self._rows(columns, known, X, y, sample_weight, exposure)
-            sources = self._sources_of(rows)
-        known["target_name_"] = name
+            columns = self._learned_columns([given.X])
+            known = self._learned_of_targets(given.y, *of_targets)
+            sources = self._sources_of(self._rows(columns, known, given))
+        known["target_name_"] = given.target_name
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None
         models = self._taught(sources, known, recipe, start, checkpoint)
@@ -226,10 +220,10 @@ class SphericalGP(
         return count is not None and count <= recipe_of(self, None).sample_rows
 
     #: Whether targets are counts, whose rates an exposure multiplies.
-    _counts = False
+    _takes_exposure = False
 
     def _check_exposure(self, exposure) -> None:
-        if exposure is not None and not self._counts:
+        if exposure is not None and not self._takes_exposure:
             raise ValueError(
                 "an exposure is for counts: take SphericalGPRegressor with likelihood "
                 f"'poisson' or 'negative-binomial', not {self.likelihood!r}"
@@ -246,21 +240,17 @@ class SphericalGP(
         """
         if len(rows) == 0:
             raise ValueError("every weight is zero: no row is left to learn from")
-        if len(rows) <= affordable_sample(self.n_features):
+        if len(rows) <= default_schedule().affordable_sample(self.n_features):
             rows = merged(rows)
         return [source_of(one) for one in by_output(rows)]
 
-    def _sources(
-        self, X, y, sample_weight, target=None, weight=None, exposure=None
-    ) -> list[Source]:
+    def _sources(self, given: Given) -> list[Source]:
         """Further rows of the table that was fitted to, once for each target."""
-        self._check_exposure(exposure)
-        table = target_table(X, y, sample_weight, target, weight, exposure)
+        self._check_exposure(given.exposure)
+        table = given.table()
         if table is not None:
             return table.sources(self.columns_, self._coded(self._known))
-        return self._sources_of(
-            self._rows(self.columns_, self._known, X, y, sample_weight, exposure)
-        )
+        return self._sources_of(self._rows(self.columns_, self._known, given))
 
     def _may_start_warm(self, columns: Columns, recipe: Recipe) -> bool:
         """Whether there is a fit before, of as many columns on the same sphere."""
@@ -288,7 +278,6 @@ class SphericalGP(
     def _recipe(self, columns: Columns) -> Recipe:
         return recipe_of(self, sphere_of(self.geometry, len(columns.outputs)))
 
-    @abc.abstractmethod
     def _learned(
         self,
         sources: list[Source],
@@ -299,6 +288,12 @@ class SphericalGP(
         checkpoint: str | os.PathLike | None = None,
     ) -> Models:
         """The fitted models, one for each output."""
+        likelihood = self._likelihood(known)
+        return fit_outputs(sources, recipe, likelihood, callback, checkpoint, start)
+
+    @abc.abstractmethod
+    def _likelihood(self, known: dict[str, Any]) -> Likelihood:
+        """How targets follow from functions."""
 
     @abc.abstractmethod
     def _learned_of_targets(self, y, *more) -> dict[str, Any]:
@@ -312,19 +307,17 @@ class SphericalGP(
     def _targets(self, y, known: dict[str, Any]) -> np.ndarray:
         """Targets as numbers, checked against what is known of them."""
 
-    def _rows(
-        self, columns: Columns, known: dict[str, Any], X, y, sample_weight, exposure
-    ) -> Chunk:
+    def _rows(self, columns: Columns, known: dict[str, Any], given: Given) -> Chunk:
         """A table's rows as numbers."""
-        x = columns.matrix(X)
-        targets = self._targets(y, known)
+        x = columns.matrix(given.X)
+        targets = self._targets(given.y, known)
         if len(targets) != len(x):
             raise ValueError(
                 f"X has {len(x)} rows and y has {len(targets)}: inconsistent numbers "
                 "of samples; give one target for each row"
             )
-        weight = _one_each(sample_weight, len(x), "sample_weight")
-        exposure = _one_each(exposure, len(x), "exposure")
+        weight = _one_each(given.sample_weight, len(x), "sample_weight")
+        exposure = _one_each(given.exposure, len(x), "exposure")
         rows = Chunk(x, targets, weight, exposure=exposure)
         for one in by_output(rows):
             checked(one.x, one.y, one.weight, exposure=exposure)
@@ -382,15 +375,12 @@ class SphericalGP(
     @property
     def n_samples_seen_(self) -> float:
         """Rows that the model has seen and not forgotten, counted by their weight."""
-        return statistics_of(self).rows
+        return self.models_[0].statistics.rows
 
     @property
     def process_(self) -> Process:
         """The learned prior, in the engine's terms."""
-        first = self.models_[0]
-        if isinstance(first, Model):
-            return first.process
-        return first.inferred.processes[0]
+        return self.models_[0].process
 
     def _told(self) -> Callable[[Step], bool]:
         """What is called after every step; true stops learning."""
@@ -488,7 +478,9 @@ def _all_rows(sources: list[Source]) -> Chunk:
     every = [joined(list(source.chunks())) for source in sources]
     if len(every) == 1:
         return every[0]
-    return dataclasses.replace(every[0], y=np.column_stack([one.y for one in every]))
+    return dataclasses.replace(
+        every[0], y=np.column_stack([one.targets for one in every])
+    )
 
 
 def _one_each(values, count: int, name: str) -> np.ndarray | None:

@@ -11,8 +11,8 @@ from sklearn.utils.validation import (
 )
 
 from zonal.estimators.updating import ChangingGP
-from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
 from zonal.likelihoods.classes import Bernoulli, ClassLikelihood, Labels, Softmax
+from zonal.tables.targets import Given
 
 __all__ = ["SphericalGPClassifier"]
 
@@ -95,14 +95,8 @@ n_features_in_, feature_names_in_
         >>> model.classes_
         array(['minus', 'plus'], dtype='<U5')
         """
-        return self._fit(
-            X,
-            y,
-            sample_weight,
-            target=target,
-            weight=weight,
-            checkpoint=checkpoint,
-        )
+        given = Given(X, y, sample_weight, target, weight)
+        return self._fit(given, checkpoint=checkpoint)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -132,10 +126,10 @@ n_features_in_, feature_names_in_
         >>> model.partial_fit(X[1::2], y[1::2]).predict([[-0.9], [0.9]])
         array(['down', 'up'], dtype='<U4')
         """
+        given = Given(X, y, sample_weight, target, weight)
         if hasattr(self, "models_"):
-            sources = self._sources(X, y, sample_weight, target, weight)
-            return self._changed("add", sources)
-        return self._fit(X, y, sample_weight, classes, target=target, weight=weight)
+            return self._changed("add", self._sources(given))
+        return self._fit(given, classes)
 
     def _learned_of_targets(self, y, classes=None):
         y = column_or_1d(y, warn=True)
@@ -157,11 +151,6 @@ n_features_in_, feature_names_in_
                 f"the class of row {lost[0]} of these is missing; remove or name it"
             )
         return np.unique(y)
-
-    def _learned(self, sources, known, recipe, start, callback, checkpoint=None):
-        likelihood = self._likelihood(len(known["labels_"]))
-        how = (recipe, callback, checkpoint, start)
-        return (fit_likelihood(sources[0], likelihood, *how),)
 
     def _describe(self):
         super()._describe()
@@ -252,8 +241,8 @@ n_features_in_, feature_names_in_
     def _labels_of(self, chance: np.ndarray) -> np.ndarray:
         return self.classes_[chance.argmax(axis=1)]
 
-    def _likelihood(self, count: int) -> ClassLikelihood:
-        chosen = self.likelihood
+    def _likelihood(self, known):
+        count, chosen = len(known["labels_"]), self.likelihood
         if isinstance(chosen, ClassLikelihood):
             return chosen
         if chosen == "auto":
@@ -274,9 +263,5 @@ n_features_in_, feature_names_in_
 
     def _gathered(self, X, read) -> np.ndarray:
         """Something of the predictions of all rows."""
-        return np.concatenate([read(self._prediction(x)) for x in self._blocks(X)])
-
-    def _prediction(self, x: np.ndarray) -> LatentPrediction:
-        model = self.models_[0]
-        assert isinstance(model, GeneralisedModel), "classes have a likelihood"
-        return model.predict(x)
+        (model,) = self.models_
+        return np.concatenate([read(model.predict(x)) for x in self._blocks(X)])

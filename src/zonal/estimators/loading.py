@@ -2,6 +2,7 @@
 
 import os
 
+from zonal import conversion as conversion  # registers older formats
 from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.estimators.regressor import SphericalGPRegressor
 from zonal.saving import FileError, read

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Float
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import (
@@ -12,17 +11,12 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
-from zonal.engine.posterior import Prediction
 from zonal.estimators.settings import likelihood_of
 from zonal.estimators.updating import ChangingGP
-from zonal.generalised import GeneralisedModel, LatentPrediction, fit_likelihood
-from zonal.likelihoods.counts import CountLikelihood
-from zonal.likelihoods.noise import Calibration
-from zonal.model import Model, fit_outputs
-from zonal.prediction import PredictiveDistribution
+from zonal.prediction import Prediction, PredictiveDistribution
 from zonal.tables.sources import positive
 from zonal.tables.streams import Stream, stream_of
-from zonal.tables.targets import exposure_of
+from zonal.tables.targets import Given, exposure_of
 
 __all__ = ["SphericalGPRegressor"]
 
@@ -178,24 +172,20 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         >>> bool(abs(model.predict([[0.0]])[0] - 7) < 1)
         True
         """
-        return self._fit(
-            X,
-            y,
-            sample_weight,
-            target=target,
-            weight=weight,
-            exposure=exposure,
-            checkpoint=checkpoint,
-        )
+        given = Given(X, y, sample_weight, target, weight, exposure)
+        return self._fit(given, checkpoint=checkpoint)
+
+    def _likelihood(self, known):
+        return likelihood_of(self.likelihood)
 
     @property
-    def _counts(self) -> bool:
-        return isinstance(likelihood_of(self.likelihood), CountLikelihood)
+    def _takes_exposure(self) -> bool:
+        return likelihood_of(self.likelihood).takes_exposure
 
     def _learned_of_targets(self, y):
         y = self._numbers(y)
         several = y.ndim == 2 and y.shape[1] > 1
-        if several and likelihood_of(self.likelihood) is not None:
+        if several and not likelihood_of(self.likelihood).conjugate:
             raise ValueError(
                 f"several targets need likelihood='gaussian', not {self.likelihood!r}; "
                 "fit one model for each"
@@ -219,20 +209,10 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         # Their shape is all there is to know. A copy: a view would keep all of them.
         return y[:1].copy()
 
-    def _learned(self, sources, known, recipe, start, callback, checkpoint=None):
-        likelihood = likelihood_of(self.likelihood)
-        how = (recipe, callback, checkpoint, start)
-        if likelihood is None:
-            return fit_outputs(sources, *how)
-        return (fit_likelihood(sources[0], likelihood, *how),)
-
     def _describe(self):
         super()._describe()
-        noise = [
-            model.noise if isinstance(model, Model) else np.nan
-            for model in self.models_
-        ]
-        self.noise_ = np.array(noise) if self.outputs_shape_ else float(noise[0])
+        noise = [model.noise for model in self.models_]
+        self.noise_ = np.array(noise) if self.outputs_shape_ else noise[0]
 
     def predict(self, X, return_std=False, *, exposure=None):
         """Mean of a new target at each row, and its standard deviation on request.
@@ -346,7 +326,7 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         """
         blocks = [self._predictions(*block) for block in self._exposed(X, exposure)]
         found = [
-            PredictiveDistribution(type(parts[0]).joined(parts))
+            PredictiveDistribution(Prediction.joined(parts))
             for parts in map(list, zip(*blocks, strict=True))
         ]
         return found if self.outputs_shape_ else found[0]
@@ -374,17 +354,9 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         generator = np.random.default_rng(random_state)
         draws = []
         for model in self.models_:
-            functions = model.sample_functions(
-                n_samples, int(generator.integers(2**31))
-            )
-            # One for each function, so that a function stays one.
-            shape = getattr(model, "calibration", Calibration())
-            widths = shape.drawn_widths((n_samples,), generator)
-            parts = []
-            for x, exposed in self._exposed(X, exposure):
-                f = functions(x)
-                parts.append(_targets_of(model, f, x, widths, generator, exposed))
-            draws.append(np.concatenate(parts))
+            draw = model.sample_targets(n_samples, generator)
+            blocks = [draw(*block) for block in self._exposed(X, exposure)]
+            draws.append(np.concatenate(blocks))
         if not self.outputs_shape_:
             return draws[0]
         return np.stack(draws, axis=1)
@@ -443,11 +415,9 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
 
     def _predictions(
         self, x: np.ndarray, exposure: np.ndarray | None
-    ) -> list[Prediction | LatentPrediction]:
-        """What each output's model says of some rows."""
-        if exposure is None:
-            return [model.predict(x) for model in self.models_]
-        return [model.predict(x, exposure=exposure) for model in self.models_]  # pyright: ignore
+    ) -> list[Prediction]:
+        """Predictions of each output's model at some rows."""
+        return [model.predict(x, exposure=exposure) for model in self.models_]
 
     def _gathered(self, X, read, exposure) -> np.ndarray:
         """Something of the predictions of all rows; outputs are the last axis."""
@@ -456,24 +426,3 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
             parts = [read(one) for one in self._predictions(*block)]
             blocks.append(np.stack(parts, axis=-1) if self.outputs_shape_ else parts[0])
         return np.concatenate(blocks)
-
-
-def _targets_of(
-    model: Model | GeneralisedModel,
-    f: np.ndarray,
-    x: np.ndarray,
-    widths: np.ndarray,
-    generator: np.random.Generator,
-    exposure: np.ndarray | None,
-) -> Float[np.ndarray, "rows samples"]:
-    """Targets with noise, given functions drawn at some rows."""
-    if isinstance(model, Model):
-        mean = model.predict(x).mean[:, None]
-        deviations = f - mean + model.noise * generator.normal(size=f.shape)
-        return mean + widths * deviations
-    columns = [
-        model.likelihood.draw(f[:, number], generator, exposure)
-        for number in range(f.shape[1])
-    ]
-    scaling = model.scaling
-    return scaling.mean(x)[:, None] + scaling.target_width * np.column_stack(columns)

@@ -8,6 +8,7 @@ from sklearn.utils import check_random_state
 from zonal.learning.recipe import Recipe
 from zonal.likelihoods.base import Likelihood
 from zonal.likelihoods.counts import NegativeBinomial, Poisson
+from zonal.likelihoods.noise import Gaussian
 from zonal.likelihoods.reals import Heteroscedastic, StudentT
 from zonal.prior.kernels import NTK, ArcCosine, Kernel
 from zonal.prior.sphere import LatitudeLongitude, Sphere, UnitVectors
@@ -16,6 +17,8 @@ __all__ = ["kernel_of", "likelihood_of", "recipe_of", "sphere_of"]
 
 _KERNELS = ("continuous-depth", "ntk", "arc-cosine")
 _LIKELIHOODS = {
+    "auto": Gaussian,
+    "gaussian": Gaussian,
     "student-t": StudentT,
     "heteroscedastic": Heteroscedastic,
     "poisson": Poisson,
@@ -37,14 +40,12 @@ def kernel_of(kernel: str | Kernel, depth: int | None) -> Kernel | None:
     return None
 
 
-def likelihood_of(likelihood: str | Likelihood) -> Likelihood | None:
-    """A likelihood for numbers, or None for normal noise, which one pass solves."""
+def likelihood_of(likelihood: str | Likelihood) -> Likelihood:
+    """A likelihood for numbers, by its name."""
     if isinstance(likelihood, Likelihood):
         return likelihood
-    if likelihood in ("auto", "gaussian"):
-        return None
     if likelihood not in _LIKELIHOODS:
-        known = ", ".join(map(repr, ["auto", "gaussian", *_LIKELIHOODS]))
+        known = ", ".join(map(repr, _LIKELIHOODS))
         raise ValueError(f"likelihood is one of {known}, not {likelihood!r}")
     return _LIKELIHOODS[likelihood]()
 

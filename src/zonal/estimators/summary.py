@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zonal.engine.statistics import Statistics
-from zonal.generalised import GeneralisedModel
-
-__all__ = ["Summary", "captured_of", "statistics_of", "summary_of"]
+__all__ = ["Summary", "captured_of", "summary_of"]
 
 # Columns and levels that a summary tells of.
 _MOST = 10
@@ -46,7 +43,7 @@ def summary_of(estimator: Any) -> Summary:
     """What a fitted estimator has learned."""
     process, first = estimator.process_, estimator.models_[0]
     basis, depth = process.basis, estimator.depth_
-    rows = statistics_of(estimator).rows
+    rows = first.statistics.rows
     table = [
         ("rows", f"{rows:,.0f}", "counted by weight"),
         ("columns", f"{estimator.n_features_in_}", _columns(estimator)),
@@ -67,16 +64,7 @@ def summary_of(estimator: Any) -> Summary:
     if noise is not None and np.all(np.isfinite(noise)):
         value = ", ".join(f"{one:.4g}" for one in np.atleast_1d(noise))
         table.append(("noise", value, "standard deviation, in the target's units"))
-    shape = getattr(first, "calibration", None)
-    if shape is not None:
-        wide = np.sqrt(shape.spread)
-        tails = float(shape.quantiles(np.array([0.975]))[0])
-        meaning = f"times the predicted deviation; 95 % within {tails:.2f} times"
-        table.append(("residuals", f"{wide:.3f}", meaning))
-    if hasattr(first, "likelihood"):
-        table.append(
-            ("likelihood", str(first.likelihood), "with what was learned of it")
-        )
+    table.append(first.likelihood.described)
     whole = float(basis.variance) * basis.total_energy
     table += _levels(estimator.level_weights_, whole)
     table += [
@@ -110,20 +98,13 @@ def _levels(weights: np.ndarray, whole: float) -> list[tuple[str, str, str]]:
     return [*found, ("levels 3 up", f"{max(rest, 0.0):.1%}", "of the prior variance")]
 
 
-def statistics_of(estimator: Any) -> Statistics:
-    """The sums of the first of an estimator's functions."""
-    first = estimator.models_[0]
-    if isinstance(first, GeneralisedModel):
-        return first.inferred.statistics[0]
-    return first.statistics
-
-
 def captured_of(estimator: Any) -> list[tuple[str, float]]:
     """Bands whose harmonics are not all features, and how much of each is captured.
 
     An average over the rows that were fitted to.
     """
-    basis, table = estimator.process_.basis, statistics_of(estimator).uncaptured
+    first = estimator.models_[0]
+    basis, table = first.process.basis, first.statistics.uncaptured
     count = table.count.astype(np.float64)
     whole = float(count @ table.prior)
     if whole <= 0:

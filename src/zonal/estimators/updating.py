@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from zonal.engine.resizing import reduced
 from zonal.estimators.base import Models, SphericalGP
 from zonal.tables.sources import Source
+from zonal.tables.targets import Given
 
 __all__ = ["ChangingGP"]
 
@@ -45,11 +46,10 @@ class ChangingGP(SphericalGP):
         >>> bool(model.score(X, y) > 0.99)
         True
         """
+        given = Given(X, y, sample_weight, target, weight, exposure)
         if not hasattr(self, "models_"):
-            return self._fit(
-                X, y, sample_weight, target=target, weight=weight, exposure=exposure
-            )
-        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+            return self._fit(given)
+        sources = self._sources(given)
         return self._changed("add", sources)
 
     def forget(
@@ -78,7 +78,8 @@ class ChangingGP(SphericalGP):
         True
         """
         check_is_fitted(self)
-        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+        given = Given(X, y, sample_weight, target, weight, exposure)
+        sources = self._sources(given)
         return self._changed("forget", sources)
 
     def _changed(self, change: str, sources: list[Source]):
@@ -110,7 +111,7 @@ class ChangingGP(SphericalGP):
                 "only models of the same kind and number of targets can be merged"
             )
         pairs = zip(self.models_, other.models_, strict=True)
-        models = tuple(a.merge(b) for a, b in pairs)  # pyright: ignore
+        models = tuple(ours.merge(theirs) for ours, theirs in pairs)
         self._accept(self.columns_, models, self._known)
         return self
 
@@ -160,7 +161,8 @@ class ChangingGP(SphericalGP):
         (True, True)
         """
         check_is_fitted(self)
-        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+        given = Given(X, y, sample_weight, target, weight, exposure)
+        sources = self._sources(given)
         recipe = dataclasses.replace(
             self._recipe(self.columns_), solve_features=n_features, most_steps=0
         )
@@ -194,7 +196,8 @@ class ChangingGP(SphericalGP):
         True
         """
         check_is_fitted(self)
-        sources = self._sources(X, y, sample_weight, target, weight, exposure)
+        given = Given(X, y, sample_weight, target, weight, exposure)
+        sources = self._sources(given)
         recipe = self._recipe(self.columns_)
         models = self._taught(sources, self._known, recipe, self.process_)
         self._accept(self.columns_, models, self._known)

@@ -32,25 +32,25 @@ from jaxtyping import Float
 
 from zonal.engine.blas import suited_blas
 from zonal.engine.features import Frame, whiten
+from zonal.engine.precision import check_sums, refine
 from zonal.engine.statistics import Statistics
+from zonal.inference.problem import Problem
 from zonal.inference.sites import (
-    Inferred,
-    added,
+    add_given,
     best_factor,
     duals,
     first_sums,
     full_pass,
-    mixed,
-    mixed_apart,
-    scaled_up,
+    mix,
+    mix_apart,
 )
+from zonal.inference.solution import Solution
 from zonal.likelihoods.base import Likelihood
 from zonal.prior.basis import Basis
 from zonal.prior.process import Process
 from zonal.saving import savable
-from zonal.tables.sources import Source, source_of
 
-__all__ = ["Passes", "infer", "infer_batches"]
+__all__ = ["Effort", "Passes", "Refit", "Watch", "infer"]
 
 _SHORTEST_STEP = 1e-3
 # Two functions that compete for a row are both moved all the way by their sites, and so
@@ -70,7 +70,7 @@ _MOST_REFITS = 5
 # A bound may fall by this much of itself through rounding of float32 features.
 _ROUNDING = 1e-7
 
-Refit = Callable[[Inferred], tuple[tuple[Process, ...], Likelihood]]
+Refit = Callable[[Solution], tuple[tuple[Process, ...], Likelihood]]
 
 
 @savable
@@ -86,7 +86,7 @@ class Passes:
     processes: tuple[Process, ...]
     likelihood: Likelihood
     dtype: Any
-    best: Inferred | None = None
+    best: Solution | None = None
     bounds: tuple[float, ...] = ()
     step: float = 1.0
     refits: int = 0
@@ -94,53 +94,73 @@ class Passes:
     before: Float[np.ndarray, "latents features"] | None = None
 
 
-def infer(
-    processes: Sequence[Process],
-    source: Source,
-    likelihood: Likelihood,
-    offsets: Float[np.ndarray, " latents"],
-    start: Sequence[Statistics] | None = None,
-    *,
-    given: Sequence[Statistics] | None = None,
-    tightened: bool = True,
-    dtype: Any = np.float32,
-    tolerance: float = 1e-6,
-    most_passes: int = 30,
-    keep_sites: bool = False,
-    refit: Refit | None = None,
-    callback: Callable[[int, float], Any] | None = None,
-    resumed: Passes | None = None,
-    keep: Callable[[Passes], Any] | None = None,
-) -> Inferred:
-    """Pass over the rows until the bound changes by less than ``tolerance`` of itself.
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How precisely to infer, and when to stop.
 
     Parameters
     ----------
+    dtype
+        Precision of features; float64 follows where float32 sums are too coarse.
+    tolerance
+        Relative change of the bound that ends inference.
+    most_passes
+        Passes at most.
+    """
+
+    dtype: Any = np.float32
+    tolerance: float = 1e-6
+    most_passes: int = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """What follows inference from outside, and what it can go on from.
+
+    Parameters
+    ----------
+    callback
+        Called with the number of each pass and the solution that it started from,
+        with its bound; where it returns true, that pass is the last.
+    keep
+        Called after each pass with what it takes to go on.
+    resumed
+        Where the same inference was when it was cut off: the end is the same to the
+        last bit.
+    """
+
+    callback: Callable[[int, Solution], Any] | None = None
+    keep: Callable[[Passes], Any] | None = None
+    resumed: Passes | None = None
+
+
+def infer(
+    problem: Problem,
+    processes: Sequence[Process],
+    start: Sequence[Statistics] | None = None,
+    effort: Effort | None = None,
+    refit: Refit | None = None,
+    watch: Watch | None = None,
+) -> Solution:
+    """Pass over the rows until the bound hardly changes any more.
+
+    Parameters
+    ----------
+    problem
+        The rows and their likelihood.
     processes
         The prior of each function, all in the same features and with noise one.
-    source
-        The rows, with targets as the likelihood has them.
-    offsets
-        The prior mean of each function.
     start
         Sums of sites to start from; without them, what the likelihood suggests, or
         the prior.
-    given
-        Sums of the sites of other rows, which stay as they are.
-    tightened
-        Whether what the features do not capture is shrunk in the bound.
-    keep_sites
-        Whether the sites of the last pass are kept, row by row.
+    effort
+        How precisely, and when to stop.
     refit
         Called after a pass that did not lower the bound, for the priors and the
-        likelihood to go on with, in the same features. What they spoil is taken back.
-        (The first few passes only: energies soon stay where they are.)
-    callback
-        Called with the number of each pass and the bound before it; where it returns
-        true, that pass is the last.
-    resumed, keep
-        Where the same inference was when it was cut off, and what is called after each
-        pass with what it takes to go on: the end is the same to the last bit.
+        likelihood to go on with, in the same features. A refit that lowers the bound
+        is undone. (The first few passes only: energies soon stay where they are.)
+    watch
+        What follows the passes, and what to resume from.
 
     Examples
     --------
@@ -148,82 +168,70 @@ def infer(
     >>> x = np.linspace(-1, 1, 200)[:, None]
     >>> counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(3 * x[:, 0])))
     >>> basis = Basis.build(ARD.isotropic(1), ContinuousDepth(), n_features=20)
-    >>> source = ArraySource(x, counts)
-    >>> found = infer([Process(basis, 1.0)], source, Poisson(), np.ones(1))
+    >>> problem = Problem(ArraySource(x, counts), Poisson(), np.ones(1))
+    >>> found = infer(problem, [Process(basis, 1.0)])
     >>> found.converged, len(found.bounds) <= 15
     (True, True)
     """
-    run = _Run(
-        source,
-        offsets,
-        given,
-        tightened,
-        tolerance,
-        most_passes,
-        keep_sites,
-        refit,
-        callback,
-        keep,
-    )
-    basis = processes[0].basis
+    effort, watch = effort or Effort(), watch or Watch()
+    run = _Run(problem, effort, refit, watch)
+    basis, likelihood = processes[0].basis, problem.likelihood
     grows = start is None and likelihood.exchangeable
     step = 1 / _MEANS if grows else 1.0
-    first = Passes(tuple(processes), likelihood, dtype, step=step)
+    first = Passes(tuple(processes), likelihood, effort.dtype, step=step)
+
+    def attempt(dtype: Any) -> Solution:
+        if dtype == effort.dtype:
+            return run.ended(basis, watch.resumed or first, start)
+        finer = dataclasses.replace(first, dtype=dtype, refits=run.at.refits)
+        return run.ended(basis, finer, None)
+
     with suited_blas(basis.n_features):
-        try:
-            return run.ended(basis, resumed or first, start)
-        except _CoarseSumsError:
-            fine = dataclasses.replace(first, dtype=np.float64, refits=run.at.refits)
-            return run.ended(basis, fine, None)
-
-
-class _CoarseSumsError(ArithmeticError):
-    """Sums in float32 are too coarse for sites this precise."""
+        return refine(attempt, effort.dtype)
 
 
 @dataclasses.dataclass(eq=False)
 class _Run:
     """One inference: where it is, and how it goes on from there."""
 
-    source: Source
-    offsets: np.ndarray
-    given: Sequence[Statistics] | None
-    tightened: bool
-    tolerance: float
-    most_passes: int
-    keep_sites: bool
+    problem: Problem
+    effort: Effort
     refit: Refit | None
-    callback: Callable[[int, float], Any] | None
-    keep: Callable[[Passes], Any] | None
+    watch: Watch
 
     def ended(
         self, basis: Basis, at: Passes, start: Sequence[Statistics] | None
-    ) -> Inferred:
+    ) -> Solution:
         """The state where the bound has stopped rising, or passes have run out."""
         self.at = at
         frame = whiten(basis, at.dtype)
+        callback, keep = self.watch.callback, self.watch.keep
         if start is None and at.best is None:
-            start = first_sums(frame, self.source, at.likelihood, self.offsets)
-            start = added(start, self.given)
-        while len(self.at.bounds) < self.most_passes:
+            start = add_given(first_sums(frame, self._problem), self.problem.given)
+        while len(self.at.bounds) < self.effort.most_passes:
             found = self._passed(frame, start)
             bounds = (*self.at.bounds, found.bound)
             self._move(bounds=bounds)
-            last = self.callback is not None and self.callback(len(bounds), found.bound)
+            last = callback is not None and callback(len(bounds), found)
             better = self._is_best(found)
             goes_on = self._went_on(found) if better else self._went_back(found)
             if last or not goes_on:
                 break
             self._prepare(better)
-            if self.keep is not None:
-                self.keep(self.at)
+            if keep is not None:
+                keep(self.at)
         assert self.at.best is not None, "there is at least one pass"
         return dataclasses.replace(self.at.best, bounds=self.at.bounds)
+
+    @property
+    def _problem(self) -> Problem:
+        """The problem with the likelihood of the next pass."""
+        return dataclasses.replace(self.problem, likelihood=self.at.likelihood)
 
     def _move(self, **changes: Any) -> None:
         self.at = dataclasses.replace(self.at, **changes)
 
-    def _passed(self, frame: Frame, start: Sequence[Statistics] | None) -> Inferred:
+    def _passed(self, frame: Frame, start: Sequence[Statistics] | None) -> Solution:
         """The next pass, from the best state so far or from the start."""
         at, best = self.at, self.at.best
         if best is not None:
@@ -231,30 +239,20 @@ class _Run:
         else:
             assert start is not None, "there is a start or a state"
             now = sums = tuple(start)
-        found = full_pass(
-            frame,
-            at.processes,
-            now,
-            self._factors(at.processes, sums),
-            self.source,
-            at.likelihood,
-            self.offsets,
-            self.keep_sites,
-            self.given,
-        )
-        if found.lift > 0 and at.dtype == np.float32:
-            raise _CoarseSumsError
+        factors = self._factors(at.processes, sums)
+        found = full_pass(frame, self._problem, at.processes, now, factors)
+        check_sums(found.lift, at.dtype)
         return found
 
-    def _next_sums(self, best: Inferred) -> tuple[Statistics, ...]:
+    def _next_sums(self, best: Solution) -> tuple[Statistics, ...]:
         processes, step, before = self.at.processes, self.at.step, self.at.before
         if not best.likelihood.exchangeable:
-            return mixed(best.statistics, best.proposed, step)
+            return mix(best.statistics, best.proposed, step)
         if before is None or step < 1:
             precisions = min(_PRECISIONS * step, 1.0)
-            return mixed_apart(best, processes, _MEANS * step, precisions)
+            return mix_apart(best, processes, _MEANS * step, precisions)
         further = _MOMENTUM * (duals(best.posteriors) - before)
-        return mixed_apart(best, processes, _NEAR_MEANS, _PRECISIONS, further)
+        return mix_apart(best, processes, _NEAR_MEANS, _PRECISIONS, further)
 
     def _prepare(self, better: bool) -> None:
         """Set what the next pass is made with, refitted if the last one was better."""
@@ -273,11 +271,11 @@ class _Run:
     def _factors(
         self, processes: Sequence[Process], sums: Sequence[Statistics]
     ) -> tuple[float, ...]:
-        if not self.tightened:
+        if not self.problem.tightened:
             return (1.0,) * len(processes)
         return tuple(map(best_factor, processes, sums))
 
-    def _is_best(self, found: Inferred) -> bool:
+    def _is_best(self, found: Solution) -> bool:
         best = self.at.best
         if best is None:
             if np.isfinite(found.bound):
@@ -289,14 +287,14 @@ class _Run:
         slack = _ROUNDING * (1 + abs(found.bound))
         return bool(found.bound >= best.bound - slack)
 
-    def _went_on(self, found: Inferred) -> bool:
+    def _went_on(self, found: Solution) -> bool:
         """Take a state for the best, and say whether there is further to go."""
         before, step = self.at.best, self.at.step
         self._move(best=found)
         if before is None:
             return True
         # A short step gains little, however far there is to go.
-        least = min(step, 1) * self.tolerance * (1 + abs(found.bound))
+        least = min(step, 1) * self.effort.tolerance * (1 + abs(found.bound))
         if abs(found.bound - before.bound) <= least:
             self._move(best=dataclasses.replace(found, converged=True))
             return False
@@ -310,7 +308,7 @@ class _Run:
         self._move(step=_next_step(step, *residuals, longest))
         return True
 
-    def _went_back(self, found: Inferred) -> bool:
+    def _went_back(self, found: Solution) -> bool:
         """Take a pass back that lowered the bound; a shorter step, if there is one.
 
         Where the bound changes by less than the tolerance whatever the step, this is
@@ -323,14 +321,14 @@ class _Run:
             self._move(refits=_MOST_REFITS)
             return True
         fall = best.bound - found.bound
-        if step <= 1 and fall <= self.tolerance * (1 + abs(best.bound)):
+        if step <= 1 and fall <= self.effort.tolerance * (1 + abs(best.bound)):
             self._move(best=dataclasses.replace(best, converged=True))
             return False
         self._move(step=1.0 if step > 1 else step / 2, before=None)
         return self.at.step >= _SHORTEST_STEP
 
 
-def _residual(state: Inferred) -> np.ndarray:
+def _residual(state: Solution) -> np.ndarray:
     """How far sites are from their fixed point, by their moments."""
     pairs = zip(state.proposed, state.statistics, strict=True)
     return np.concatenate([new.moment - old.moment for new, old in pairs])
@@ -353,44 +351,3 @@ def _next_step(
     rate = 1 - (1 - shrunk) / step
     rate = float(np.clip(rate, -_LARGEST_RATE, _LARGEST_RATE))
     return min(2 / (2 - rate), 2 * step, longest)
-
-
-def infer_batches(
-    processes: Sequence[Process],
-    source: Source,
-    likelihood: Likelihood,
-    offsets: Float[np.ndarray, " latents"],
-    start: Sequence[Statistics] | None = None,
-    *,
-    rows: int,
-    batch_rows: int = 65_536,
-    dtype: Any = np.float32,
-    first_step: float = 1.0,
-    decay: float = 0.7,
-) -> tuple[Statistics, ...]:
-    """Natural-gradient steps on one batch after another, through the source once.
-
-    The sums of a batch, scaled to all ``rows`` (or their total weight), are mixed in
-    with steps that fall as (1 + t)^-decay (Robbins & Monro). It gets close to the fixed
-    point in a single reading of a long stream; `infer` goes on from there.
-    """
-    processes = tuple(processes)
-    frame = whiten(processes[0].basis, dtype)
-    factors = (1.0,) * len(processes)
-    now = start
-    for number, batch in enumerate(source.chunks(batch_rows)):
-        weight = float(batch.weights.sum())
-        if weight == 0:
-            continue
-        part, whole = source_of(batch), rows / weight
-        if now is None:
-            first = first_sums(frame, part, likelihood, offsets)
-            now = [scaled_up(one, whole) for one in first]
-        found = full_pass(
-            frame, processes, now, factors, part, likelihood, offsets, False
-        )
-        step = first_step * (1 + number) ** -decay
-        now = mixed(now, [scaled_up(one, whole) for one in found.proposed], step)
-    if now is None:
-        raise ValueError("every row has weight zero: no row is left to learn from")
-    return tuple(now)

@@ -10,6 +10,7 @@ from zonal.engine.bound import Tightening
 from zonal.engine.dense import at_rows, exact_value_and_gradient
 from zonal.engine.features import quiet_phases
 from zonal.engine.gradient import value_and_gradient
+from zonal.engine.precision import suited_dtype
 from zonal.learning.unknowns import Unknowns
 from zonal.prior.energy_prior import with_energy_prior
 from zonal.prior.process import Process
@@ -30,8 +31,7 @@ _MOST_TRIES = 10
 
 def sample_dtype(process: Process, rows: int) -> Any:
     """The precision to learn in from so many rows."""
-    work = rows * process.basis.n_features**2
-    return np.float64 if work <= _FINE_WORK else np.float32
+    return suited_dtype(rows, process.basis.n_features, _FINE_WORK)
 
 
 class Ascent:

@@ -30,9 +30,12 @@ from zonal.engine.bound import evaluate
 from zonal.engine.dense import at_rows, is_series
 from zonal.engine.features import quiet_phases, whiten
 from zonal.engine.posterior import Posterior
+from zonal.engine.precision import check_sums, refine
 from zonal.engine.resizing import enlarged, reduced
 from zonal.engine.scales import fit_scales
 from zonal.engine.statistics import collect
+from zonal.inference.solution import Solution
+from zonal.inference.solving import Preparation
 from zonal.learning.ascent import Ascent, sample_dtype
 from zonal.learning.checkpoints import (
     CheckpointWarning,
@@ -43,6 +46,7 @@ from zonal.learning.checkpoints import (
 from zonal.learning.recipe import Recipe
 from zonal.learning.screening import paired_scales
 from zonal.learning.state import Progress, Step
+from zonal.likelihoods.noise import Gaussian
 from zonal.prior.basis import Basis
 from zonal.prior.kernels import ContinuousDepth, Kernel
 from zonal.prior.parameters import named, with_values
@@ -53,35 +57,6 @@ from zonal.tables.sampling import row_bits, thin
 from zonal.tables.sources import Source, source_of
 
 __all__ = ["LearningStoppedWarning", "learn"]
-
-
-# Samples grow by this factor from the least one; each of them but the last gets one
-# round of steps.
-_LEAST_ROWS = 16_000
-_GROWTH = 4
-_ROUND = 50
-# Steps with the features of the solution, so many at most, on so many rows that their
-# number times squared features is this: a few seconds a step.
-_WIDE_STEPS = 12
-_MOST_WIDE = 2048
-_WIDE_WORK = 5e10
-# A round that gains less than this, in nats a row, is the last on its sample.
-_TOLERANCE = 5e-4
-_HELD_OUT_ROWS = 4_000
-_START_SCALES = (0.05, 0.1, 0.2, 0.5)
-# And where columns tell something in pairs only, with these for the foremost of them.
-_PAIRED_SCALES = (0.2, 0.5)
-_START_LEVELS = (20, 60)
-_START_ROWS = 3_000
-_START_FEATURES = 256
-_START_STEPS = 12
-_CANDIDATE_ROWS = 6_000
-# Features to learn with at least, however few rows there are.
-_LEAST_FEATURES = 64
-# So few rows are learned from exactly, as a dense Gaussian process.
-_EXACT_ROWS = 400
-_EXACT_START_ROWS = 100
-_EXACT_STEPS = 6
 
 
 class LearningStoppedWarning(UserWarning):
@@ -128,6 +103,7 @@ class Learner:
         start: Process | None,
     ):
         self.recipe = recipe
+        self.schedule = recipe.schedule
         self.callback = callback
         self.checkpoint = checkpoint
         if checkpoint is not None:
@@ -142,7 +118,7 @@ class Learner:
         self.features = recipe.n_features
         if recipe.layout == "banded":
             # More features than rows would be of no use.
-            few = max(_LEAST_FEATURES, len(self.sample))
+            few = max(self.schedule.least_features, len(self.sample))
             self.features = min(few, recipe.n_features)
         learns = recipe.layout == "banded" and recipe.most_steps > 0
         if start is not None and recipe.most_steps > 0:
@@ -156,7 +132,7 @@ class Learner:
 
     def _can_be_exact(self) -> bool:
         """Whether rows are so few that there can be a phase at each."""
-        few = len(self.sample) <= min(_EXACT_ROWS, self.recipe.n_features)
+        few = len(self.sample) <= min(self.schedule.exact_rows, self.recipe.n_features)
         if not few or self.recipe.layout != "banded":
             return False
         if self.start is not None:
@@ -256,6 +232,25 @@ class Learner:
         self.stopped = reason or self.stopped
         return reason is not None
 
+    def report_pass(self, stage: str, solution: Solution) -> str | None:
+        """Report a pass over all rows, and the reason if it is to be the last."""
+        # Passes may begin anew in float64; those before were made all the same.
+        number = 1 + sum(step.stage == stage for step in self.history)
+        bound = solution.bound / solution.rows
+        over = self.report(stage, number, int(solution.rows), bound)
+        return self.stopped if over else None
+
+    def preparation(self, process: Process, fits_scales: bool = True) -> Preparation:
+        """Everything that solving all rows needs of learning on a sample."""
+        dtype = None if self.recipe.dtype == "auto" else np.dtype(self.recipe.dtype)
+        return Preparation(
+            process,
+            self.sample,
+            dtype=None if dtype is None else dtype.type,
+            fits_scales=fits_scales,
+            tolerance=self.schedule.pass_tolerance,
+        )
+
     @property
     def seconds(self) -> float:
         """How long the run has taken, before it was resumed and since."""
@@ -267,23 +262,25 @@ class Learner:
         recipe, rows = self.recipe, self.sample
         if recipe.sphere is not None:
             return [recipe.sphere]
-        scales = [np.full(rows.x.shape[1], scale) for scale in _START_SCALES]
+        scales = [
+            np.full(rows.x.shape[1], scale) for scale in self.schedule.start_scales
+        ]
         paired = paired_scales(rows, self._signals, recipe.seed)
         if paired is not None:
-            scales += [scale * paired for scale in _PAIRED_SCALES]
+            scales += [scale * paired for scale in self.schedule.paired_scales]
         return [ARD(one, recipe.radial_order) for one in scales]
 
     @property
     def _signals(self) -> np.ndarray:
         """What columns can tell something of: targets, as numbers."""
-        return np.column_stack([rows.y for rows in by_output(self.sample)])
+        return np.column_stack([rows.targets for rows in by_output(self.sample)])
 
     @property
     def _kernels(self) -> list[Kernel]:
         """The kernels to try: one that was given, or several cuts of the spectrum."""
         if self.recipe.kernel is not None:
             return [self.recipe.kernel]
-        return [ContinuousDepth(1.0, levels) for levels in _START_LEVELS]
+        return [ContinuousDepth(1.0, levels) for levels in self.schedule.start_levels]
 
     def _first(self) -> Progress:
         """Where learning begins: where it was told to, unless a fresh start is better.
@@ -303,12 +300,14 @@ class Learner:
     @property
     def _few(self) -> Chunk:
         """Rows that starts are tried on."""
-        rows = _EXACT_START_ROWS if self.exact else _START_ROWS
+        rows = (
+            self.schedule.exact_start_rows if self.exact else self.schedule.start_rows
+        )
         return thin(self.sample, rows, self.recipe.seed)
 
     def _attempt(self, start: Process) -> tuple[Process, float]:
         """Where a few steps on few rows lead, and their bound there."""
-        steps = _EXACT_STEPS if self.exact else _START_STEPS
+        steps = self.schedule.exact_steps if self.exact else self.schedule.start_steps
         return self._improve(start, self._few, steps, "start", "anchored")
 
     def _start(self) -> tuple[Process, float]:
@@ -321,7 +320,7 @@ class Learner:
         spheres, kernel = self._spheres, self._kernels[0]
         if len(spheres) == 1:
             return self._full_start(spheres[0], kernel), -np.inf
-        features = min(_START_FEATURES, self.features)
+        features = min(self.schedule.start_features, self.features)
         best, reached, highest = spheres[0], None, -np.inf
         for sphere in spheres:
             start = self._even(sphere, kernel, features, self._few)
@@ -336,7 +335,7 @@ class Learner:
 
     def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
         recipe = self.recipe
-        candidates = thin(self.sample, _CANDIDATE_ROWS, recipe.seed)
+        candidates = thin(self.sample, self.schedule.candidate_rows, recipe.seed)
         return self._even(sphere, kernel, self.features, candidates)
 
     def _recut(self, process: Process, kernel: Kernel) -> Process:
@@ -381,7 +380,11 @@ class Learner:
         if progress.stage == len(sizes):
             return self._widened(progress)
         last = progress.stage == len(sizes) - 1
-        steps = min(_ROUND, recipe.most_steps - progress.steps) if last else _ROUND
+        steps = (
+            min(self.schedule.round_steps, recipe.most_steps - progress.steps)
+            if last
+            else self.schedule.round_steps
+        )
         rows = thin(self.sample, sizes[progress.stage], recipe.seed + progress.stage)
         kernels: list[Kernel | None] = [None]
         if progress.rounds == 0:
@@ -394,7 +397,10 @@ class Learner:
                 break
             start, some = progress.process, min(steps, recipe.most_steps)
             if kernel is not None and self.exact:
-                start, some = self._recut(process, kernel), min(some, _EXACT_STEPS)
+                start, some = (
+                    self._recut(process, kernel),
+                    min(some, self.schedule.exact_steps),
+                )
             elif kernel is not None:
                 start = self._recut(start, kernel)
             found, reached = self._improve(
@@ -426,7 +432,7 @@ class Learner:
             return dataclasses.replace(
                 moved, stage=progress.stage + 1, steps=0, bound=-np.inf
             )
-        exhausted = gain < _TOLERANCE or moved.steps >= recipe.most_steps
+        exhausted = gain < self.schedule.tolerance or moved.steps >= recipe.most_steps
         if better and not exhausted:
             return moved
         if self._wide > moved.process.basis.n_features:
@@ -439,7 +445,7 @@ class Learner:
         if self.exact:
             return 0
         features = self.recipe.features_to_solve(self._n_rows)
-        return min(features, _MOST_WIDE, len(self.sample))
+        return min(features, self.schedule.most_wide, len(self.sample))
 
     def _widened(self, progress: Progress) -> Progress:
         """A last round of few steps with all features that the solution will have.
@@ -452,8 +458,10 @@ class Learner:
         features = process.basis.n_features
         if features == progress.process.basis.n_features:
             return done
-        rows = thin(self.sample, int(_WIDE_WORK / features**2), recipe.seed)
-        steps = min(_WIDE_STEPS, recipe.most_steps)
+        rows = thin(
+            self.sample, int(self.schedule.wide_work / features**2), recipe.seed
+        )
+        steps = min(self.schedule.wide_steps, recipe.most_steps)
         found, _ = self._improve(process, rows, steps, "widen", "free")
         if self.stopped:
             return progress
@@ -470,31 +478,29 @@ class Learner:
 
     def _rescaled(self, process: Process) -> tuple[Process, float]:
         """The process with energies and noise of the whole sample, and its bound."""
-        tightened = self.recipe.tightened
-        dtype = sample_dtype(process, len(self.sample))
+        tightened, outputs = self.recipe.tightened, by_output(self.sample)
+
+        def attempt(dtype: Any) -> tuple[Process, float]:
+            frame = whiten(process.basis, dtype)
+            sums = [collect(frame, source_of(rows)) for rows in outputs]
+            fitted = fit_scales(sums, process, tightened=tightened)
+            results = [evaluate(one, fitted, tightened) for one in sums]
+            check_sums(max(result.lift for result in results), dtype)
+            return fitted, sum(result.value for result in results) / sums[0].rows
+
         with quiet_phases(), suited_blas(process.basis.n_features):
-            while True:
-                frame = whiten(process.basis, dtype)
-                every = [
-                    collect(frame, source_of(one)) for one in by_output(self.sample)
-                ]
-                fitted = fit_scales(every, process, tightened=tightened)
-                results = [evaluate(one, fitted, tightened) for one in every]
-                if dtype == np.float64 or not any(one.lift for one in results):
-                    break
-                dtype = np.float64
-        return fitted, sum(one.value for one in results) / every[0].rows
+            return refine(attempt, sample_dtype(process, len(self.sample)))
 
     def _settle(self, process: Process) -> None:
-        """Told which process learning goes on with; for runs that know more of it."""
+        """Hook called with the process that learning continues from."""
         return
 
     @property
     def _sizes(self) -> list[int]:
-        sizes, size = [], _LEAST_ROWS
+        sizes, size = [], self.schedule.least_rows
         while size < len(self.sample):
             sizes.append(size)
-            size *= _GROWTH
+            size *= self.schedule.growth
         # A last step that hardly grows is left out.
         if sizes and len(self.sample) < 2 * sizes[-1]:
             sizes.pop()
@@ -511,8 +517,10 @@ class Learner:
                 by_output(self.sample), by_output(self.held_out), strict=True
             ):
                 posterior = Posterior(process, collect(frame, source_of(rows)))
-                prediction = posterior.predict(aside.x, aside.precision)
-                density += prediction.log_density(aside.y)
+                mean, variance = posterior.predict(aside.x)
+                density += Gaussian(process.noise).log_density(
+                    aside, mean[:, None], variance[:, None]
+                )
         return float(np.average(density, weights=self.held_out.weight))
 
     def _improve(
@@ -550,12 +558,12 @@ class Learner:
 
 def _drawn(sources: Sequence[Source], recipe: Recipe) -> tuple[Chunk, Chunk | None]:
     """The rows to learn from, and some to keep aside if there are any to spare."""
-    count = recipe.sample_rows + _HELD_OUT_ROWS
+    count = recipe.sample_rows + recipe.schedule.validation_rows
     # The same seed draws the same rows of each.
     every = [source.sample(count, recipe.seed) for source in sources]
     drawn = every[0]
     if len(every) > 1:
-        targets = np.column_stack([rows.y for rows in every])
+        targets = np.column_stack([rows.targets for rows in every])
         drawn = dataclasses.replace(drawn, y=targets)
     order = np.random.default_rng(row_bits(recipe.seed)).permutation(len(drawn))
     kept = min(
@@ -564,7 +572,10 @@ def _drawn(sources: Sequence[Source], recipe: Recipe) -> tuple[Chunk, Chunk | No
     )
     sample, rest = np.sort(order[:kept]), np.sort(order[kept:])
     # A handful of rows that happen to be left over would decide by chance.
-    enough = recipe.validation_fraction > 0 or len(rest) >= _HELD_OUT_ROWS // 8
+    enough = (
+        recipe.validation_fraction > 0
+        or len(rest) >= recipe.schedule.validation_rows // 8
+    )
     aside = drawn[rest]
     count = len(aside) if aside.weight is None else aside.weight.sum()
     return drawn[sample], aside if enough and count > 0 else None

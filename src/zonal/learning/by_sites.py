@@ -14,26 +14,23 @@ from typing import Any
 import numpy as np
 
 from zonal.engine.features import quiet_phases, whiten
+from zonal.engine.posterior import marginals
 from zonal.engine.statistics import collect_all
-from zonal.inference.natural_gradient import infer
-from zonal.inference.sites import Inferred, marginals
+from zonal.inference.natural_gradient import Effort, infer
+from zonal.inference.problem import Problem
+from zonal.inference.solution import Solution
+from zonal.inference.solving import Preparation
 from zonal.learning.ascent import Ascent, sample_dtype
 from zonal.learning.by_bound import Learner
 from zonal.learning.recipe import Recipe
 from zonal.learning.state import Progress, Step
 from zonal.likelihoods.base import Likelihood
-from zonal.likelihoods.classes import ClassLikelihood
 from zonal.prior.parameters import same_values
 from zonal.prior.process import Process
 from zonal.tables.chunks import Chunk
-from zonal.tables.sources import Source, source_of
+from zonal.tables.sources import source_of
 
-__all__ = ["SiteLearner", "refitted"]
-
-# Steps between two inferences, and how closely to infer in between.
-_STEPS = 15
-_TOLERANCE = 1e-5
-_MOST_PASSES = 12
+__all__ = ["SiteLearner"]
 
 
 class SiteLearner(Learner):
@@ -46,32 +43,30 @@ class SiteLearner(Learner):
 
     def __init__(
         self,
-        source: Source,
+        problem: Problem,
         recipe: Recipe,
-        likelihood: Likelihood,
-        offsets: np.ndarray,
         callback: Callable[[Step], Any] | None = None,
         checkpoint: str | os.PathLike | None = None,
         start: Process | None = None,
     ):
         if start is not None:
             start = dataclasses.replace(start, noise=self.start_noise)
-        super().__init__([source], recipe, callback, checkpoint, start)
-        self.likelihood = likelihood
-        self.offsets = offsets
-        self._first_likelihood = likelihood
-        self._last: tuple[Chunk | None, Inferred] | None = None
-        self._tried: list[tuple[Chunk | None, Inferred]] = []
+        super().__init__([problem.source], recipe, callback, checkpoint, start)
+        self.problem = problem
+        self.likelihood = problem.likelihood
+        self._last: tuple[Chunk | None, Solution] | None = None
+        self._tried: list[tuple[Chunk | None, Solution]] = []
 
     @property
     def _given(self) -> list[Any]:
         # Offsets tell of the targets of all rows, not only of those drawn.
-        return [*super()._given, self._first_likelihood, tuple(self.offsets.tolist())]
+        offsets = tuple(self.problem.offsets.tolist())
+        return [*super()._given, self.problem.likelihood, offsets]
 
     @property
     def _signals(self) -> np.ndarray:
-        y = np.asarray(self.sample.y, np.float64)
-        if isinstance(self.likelihood, ClassLikelihood):
+        y = self.sample.targets
+        if self.likelihood.classifies:
             return (y[:, None] == np.unique(y)).astype(np.float64)
         return y[:, None]
 
@@ -117,12 +112,12 @@ class SiteLearner(Learner):
                     fixed=("noise",),
                     exact=self.exact,
                 )
-                self._climb(ascent, min(steps, _STEPS), stage, len(rows))
-                steps -= _STEPS
-                sites = state.known_sites
-                likelihood = refitted(
-                    state.likelihood, rows, sites.mean, sites.variance
+                self._climb(
+                    ascent, min(steps, self.schedule.turn_steps), stage, len(rows)
                 )
+                steps -= self.schedule.turn_steps
+                sites = state.known_sites
+                likelihood = state.likelihood.refit(rows, sites.mean, sites.variance)
                 moved = self.inferred(ascent.best, rows, state, likelihood)
                 if moved.bound <= state.bound:
                     break
@@ -145,12 +140,16 @@ class SiteLearner(Learner):
                 self.likelihood, self._last = tried[1].likelihood, tried
                 return
 
-    def _before(self, rows: Chunk) -> Inferred | None:
+    def _before(self, rows: Chunk) -> Solution | None:
         """What was inferred last, if it was of the same rows."""
         return self._last[1] if self._last and self._last[0] is rows else None
 
-    def on_sample(self, process: Process) -> Inferred:
-        """What the whole sample says under a process, inferred unless it is known."""
+    def preparation(self, process: Process, fits_scales: bool = True) -> Preparation:
+        plain = super().preparation(process, fits_scales)
+        return dataclasses.replace(plain, inferred=self.on_sample(process))
+
+    def on_sample(self, process: Process) -> Solution:
+        """The solution of the whole sample under a process, inferred unless known."""
         before = self._before(self.sample)
         if before is not None and before.processes[0] is process:
             return before
@@ -160,29 +159,27 @@ class SiteLearner(Learner):
         self,
         process: Process,
         rows: Chunk,
-        before: Inferred | None,
+        before: Solution | None,
         likelihood: Likelihood,
-    ) -> Inferred:
+    ) -> Solution:
         """Sites of some rows, starting from those they had before the prior moved."""
         dtype = sample_dtype(process, len(rows))
         start = None
+        problem = dataclasses.replace(
+            self.problem,
+            source=source_of(rows),
+            likelihood=likelihood,
+            keep_sites=True,
+        )
         with quiet_phases():
             if before is not None:
                 frame = whiten(process.basis, dtype)
                 sites = before.known_sites
                 start = collect_all(frame, sites.sources(rows))
-            return infer(
-                [process] * likelihood.n_latents,
-                source_of(rows),
-                likelihood,
-                self.offsets,
-                start,
-                tightened=self.recipe.tightened,
-                dtype=dtype,
-                tolerance=_TOLERANCE,
-                most_passes=_MOST_PASSES,
-                keep_sites=True,
-            )
+            processes = [process] * likelihood.n_latents
+            schedule = self.schedule
+            effort = Effort(dtype, schedule.turn_tolerance, schedule.turn_passes)
+            return infer(problem, processes, start, effort)
 
     def _score(self, process: Process) -> float | None:
         """Mean log density of the rows kept aside, given the sample."""
@@ -191,17 +188,8 @@ class SiteLearner(Learner):
             return None
         state = self.on_sample(process)
         with quiet_phases():
-            at = marginals(state.posteriors, self.offsets, whiten(process.basis))
+            frame = whiten(process.basis)
+            at = marginals(state.posteriors, self.problem.offsets, frame)
             mean, variance = at(held_out)
-        density = self.likelihood.log_density(
-            np.asarray(held_out.y, np.float64), mean, variance, held_out.exposure
-        )
+        density = self.likelihood.log_density(held_out, mean, variance)
         return float(np.average(density, weights=held_out.weight))
-
-
-def refitted(
-    likelihood: Likelihood, rows: Chunk, mean: np.ndarray, variance: np.ndarray
-) -> Likelihood:
-    """The likelihood with its own parameters fitted to rows of known marginals."""
-    y, weight = np.asarray(rows.y, np.float64), rows.weights
-    return likelihood.refitted(y, weight, mean, variance, rows.exposure)

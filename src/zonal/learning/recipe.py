@@ -4,23 +4,13 @@ import dataclasses
 
 import numpy as np
 
+from zonal.learning.schedule import Schedule, default_schedule
 from zonal.prior.kernels import Kernel
 from zonal.prior.sphere import Sphere
 from zonal.tables.scaling import Scaling
 from zonal.tables.sources import Source
 
-__all__ = ["Recipe", "affordable_sample", "scaling_of"]
-
-# The solution has so many times the features that were learned with, if rows times
-# squared features stay below this, or below that for every second there is: some ten
-# seconds on two cores, and a fraction of one.
-_MORE_TO_SOLVE = 4
-_SOLVE_WORK = 5e11
-_WORK_A_SECOND = 1e10
-# Rows of the largest sample with 512 features or less.
-_MOST_ROWS = 60_000
-# And with however many.
-_FEWEST_ROWS = 3_000
+__all__ = ["Recipe", "scaling_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +68,8 @@ class Recipe:
         ``"auto"`` for float64 where that costs a few seconds at most.
     seed
         Every random choice follows from it.
+    schedule
+        Sizes and tolerances that are not for people to choose; tests replace them.
     """
 
     n_features: int = 512
@@ -97,6 +89,7 @@ class Recipe:
     max_seconds: float | None = None
     dtype: str = "auto"
     seed: int = 0
+    schedule: Schedule = dataclasses.field(default_factory=default_schedule)
 
     def __post_init__(self) -> None:
         if self.sphere is not None and (self.linear_mean or self.tails != "keep"):
@@ -128,40 +121,33 @@ class Recipe:
                 f"got {self.validation_fraction}"
             )
 
-    def features_to_solve(self, rows: int | None) -> int:
-        """Features of the solution in one pass.
+    def features_to_solve(self, rows: int | None, one_pass: bool = True) -> int:
+        """Features to solve with; those learned with where they are more.
 
-        Layouts other than banded keep what they have.
+        Layouts other than banded keep what they have. So do likelihoods that take
+        several passes, unless features are asked for: more of them gain next to
+        nothing, and slow every pass and every prediction by their square.
         """
         if self.layout != "banded":
             return 0
-        if self.solve_features is not None:
-            return self.solve_features
-        work = _SOLVE_WORK
+        if self.solve_features is not None or not one_pass:
+            return self.solve_features or 0
+        schedule = self.schedule
+        work = schedule.solve_work
         if self.max_seconds is not None:
-            work = min(work, _WORK_A_SECOND * self.max_seconds)
+            work = min(work, schedule.work_per_second * self.max_seconds)
         many = np.inf if rows is None else max(rows, 1)
         affordable = int(np.sqrt(work / many))
-        return min(max(self.n_features, affordable), _MORE_TO_SOLVE * self.n_features)
+        return min(
+            max(self.n_features, affordable), schedule.more_to_solve * self.n_features
+        )
 
     @property
     def sample_rows(self) -> int:
         """Rows of the largest sample."""
         if self.most_rows is not None:
             return self.most_rows
-        return affordable_sample(self.n_features)
-
-
-def affordable_sample(n_features: int) -> int:
-    """Rows that so many features can be learned from at about a second a step.
-
-    Examples
-    --------
-    >>> affordable_sample(512), affordable_sample(1024)
-    (60000, 15000)
-    """
-    affordable = int(_MOST_ROWS * min(1.0, (512 / max(n_features, 1)) ** 2))
-    return max(_FEWEST_ROWS, affordable)
+        return self.schedule.affordable_sample(self.n_features)
 
 
 def scaling_of(source: Source, recipe: Recipe) -> Scaling:

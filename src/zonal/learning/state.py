@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from zonal.inference.natural_gradient import Passes
-from zonal.inference.sites import Inferred
+from zonal.inference.solution import Solution
 from zonal.prior.process import Process
 from zonal.saving import savable
 
@@ -43,5 +43,5 @@ class Progress:
     score: float = -np.inf
     done: bool = False
     history: tuple[Step, ...] = ()
-    sites: Inferred | None = None
+    sites: Solution | None = None
     passes: Passes | None = None

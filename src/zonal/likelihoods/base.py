@@ -13,6 +13,7 @@ Predictions integrate over the same marginals. Rows and functions are the axes o
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from zonal.prior.parameters import free, with_free
+from zonal.tables.chunks import Chunk
 
 __all__ = ["Expected", "Likelihood"]
 
@@ -50,43 +52,94 @@ class Likelihood(abc.ABC):
     real: bool = False
     #: Whether its functions can be exchanged, and so share one prior.
     exchangeable: bool = False
+    #: Whether one pass over the rows gives the exact posterior.
+    conjugate: bool = False
+    #: Whether rates of targets are multiplied by an exposure of each row.
+    takes_exposure: bool = False
+    #: Whether targets are classes.
+    classifies: bool = False
 
     @abc.abstractmethod
-    def expected(
-        self,
-        y: Rows,
-        mean: Latents,
-        variance: Latents,
-        exposure: Rows | None = None,
-    ) -> Expected:
+    def expected(self, rows: Chunk, mean: Latents, variance: Latents) -> Expected:
         """The expected log density of targets, and its derivatives."""
 
     @abc.abstractmethod
-    def log_density(
-        self,
-        y: Rows,
-        mean: Latents,
-        variance: Latents,
-        exposure: Rows | None = None,
-    ) -> Rows:
+    def log_density(self, rows: Chunk, mean: Latents, variance: Latents) -> Rows:
         """Log predictive density, or probability, of targets: log E_q[p(y|f)]."""
 
     @abc.abstractmethod
-    def draw(
-        self,
-        f: Latents,
-        generator: np.random.Generator,
-        exposure: Rows | None = None,
-    ) -> Rows:
+    def draw(self, rows: Chunk, f: Latents, generator: np.random.Generator) -> Rows:
         """Targets drawn at random, given the functions."""
 
-    def check(self, y: Rows, first_row: int = 0) -> None:
-        """Refuse targets that cannot be, naming the first."""
+    def draw_new(
+        self,
+        rows: Chunk,
+        mean: Latents,
+        variance: Latents,
+        count: int,
+        generator: np.random.Generator,
+    ) -> Float[np.ndarray, "rows samples"]:
+        """New targets at random, every row for itself, given the marginals."""
+        deviation, columns = np.sqrt(variance), []
+        for _ in range(count):
+            f = mean + deviation * generator.normal(size=mean.shape)
+            columns.append(self.draw(rows, f, generator))
+        return np.column_stack(columns)
+
+    def sampler(
+        self, count: int, generator: np.random.Generator
+    ) -> Callable[[Chunk, Latents, np.ndarray], Float[np.ndarray, "rows samples"]]:
+        """A function that draws a target for each of ``count`` drawn functions.
+
+        It takes rows, the functions' means, and the drawn functions, of shape
+        (rows, samples, latents); one block of rows after another.
+        """
+
+        def draw(rows: Chunk, mean: Latents, f: np.ndarray) -> np.ndarray:
+            every = range(count)
+            return np.column_stack(
+                [self.draw(rows, f[:, number], generator) for number in every]
+            )
+
+        return draw
+
+    def spread(
+        self, rows: Chunk, mean: Latents, variance: Latents
+    ) -> tuple[Rows, Rows]:
+        """Predictive mean and variance of a new target."""
+        raise TypeError(f"{type(self).__name__} has no mean and variance")
+
+    def distribution(self, rows: Chunk, mean: Latents, variance: Latents) -> Rows:
+        """Probability that a new target is at most the rows' own."""
+        raise TypeError(f"{type(self).__name__} has no distribution function")
+
+    def crps(self, rows: Chunk, mean: Latents, variance: Latents) -> Rows | None:
+        """Continuous ranked probability score, where it has a closed form."""
+        return None
+
+    def quantiles(
+        self, levels: np.ndarray, rows: Chunk, mean: Latents, variance: Latents
+    ) -> Float[np.ndarray, "rows levels"]:
+        """Quantiles of a new target."""
+        raise TypeError(f"{type(self).__name__} has no quantiles")
+
+    def probabilities(
+        self, mean: Latents, variance: Latents
+    ) -> Float[np.ndarray, "rows classes"]:
+        """Probability of each class; every row sums to one."""
+        raise TypeError(f"{type(self).__name__} has no probabilities of classes")
+
+    def outcome(
+        self, rows: Chunk, mean: Latents, variance: Latents
+    ) -> Float[np.ndarray, "rows outcomes"]:
+        """Mean of a new target, or the probability of each class, as columns."""
+        return self.spread(rows, mean, variance)[0][:, None]
+
+    def check(self, rows: Chunk, first_row: int = 0) -> None:
+        """Raise ValueError where targets are impossible, naming the first."""
         return
 
-    def moments(
-        self, y: Rows, weight: Rows, exposure: Rows | None = None
-    ) -> Float[np.ndarray, " sums"]:
+    def moments(self, rows: Chunk) -> Float[np.ndarray, " sums"]:
         """Sums over rows that tell where to start; those of two tables add up."""
         return np.zeros(0)
 
@@ -96,9 +149,7 @@ class Likelihood(abc.ABC):
         """The functions' prior means."""
         return np.zeros(self.n_latents)
 
-    def starting_sites(
-        self, y: Rows, exposure: Rows | None = None
-    ) -> tuple[Latents, Latents] | None:
+    def starting_sites(self, rows: Chunk) -> tuple[Latents, Latents] | None:
         """Targets and precisions to start from, where the prior is a bad place to."""
         return None
 
@@ -106,14 +157,24 @@ class Likelihood(abc.ABC):
         """Means without what the likelihood cannot see of them."""
         return mean
 
-    def refitted(
-        self,
-        y: Rows,
-        weight: Rows,
-        mean: Latents,
-        variance: Latents,
-        exposure: Rows | None = None,
-    ) -> "Likelihood":
+    def calibrate(self, rows: Chunk, mean: Latents, variance: Latents) -> "Likelihood":
+        """The likelihood with the shape of the errors of leave-one-out predictions.
+
+        Likelihoods that have a shape of their own keep it.
+        """
+        return self
+
+    @property
+    def noise_deviation(self) -> float:
+        """Standard deviation of constant noise; NaN where noise is not constant."""
+        return np.nan
+
+    @property
+    def described(self) -> tuple[str, str, str]:
+        """Name, value and meaning of what was learned, for a summary."""
+        return "likelihood", str(self), "with its learned parameters"
+
+    def refit(self, rows: Chunk, mean: Latents, variance: Latents) -> "Likelihood":
         """The likelihood whose own parameters explain some rows best."""
         start = free(self)
         if len(start) == 0:
@@ -121,8 +182,8 @@ class Likelihood(abc.ABC):
 
         def objective(vector: np.ndarray) -> float:
             candidate = with_free(self, vector)
-            found = candidate.expected(y, mean, variance, exposure)
-            return -float(weight @ found.value / weight.sum())
+            found = candidate.expected(rows, mean, variance)
+            return -float(rows.weights @ found.value / rows.weights.sum())
 
         # Parameters are logarithms: a factor of e^3 in one go is plenty.
         bounds = [(number - 3, number + 3) for number in start]

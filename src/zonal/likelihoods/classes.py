@@ -1,13 +1,12 @@
 """Targets that are classes: two of them, or several; and their names."""
 
-import abc
 import dataclasses
 import functools
 from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit, log_ndtr, ndtr, ndtri
+from scipy.special import expit, log_ndtr, ndtr, ndtri, softmax
 from scipy.stats import qmc
 
 from zonal.likelihoods.base import (
@@ -34,14 +33,13 @@ class ClassLikelihood(Likelihood):
     """A target that is one of several classes, as codes 0, 1, ..."""
 
     n_classes: int
+    classifies = True
 
-    @abc.abstractmethod
-    def probabilities(
-        self, mean: Latents, variance: Latents
-    ) -> Float[np.ndarray, "rows classes"]:
-        """Probability of each class; every row sums to one."""
+    def outcome(self, rows, mean, variance):
+        return self.probabilities(mean, variance)
 
-    def check(self, y, first_row=0):
+    def check(self, rows, first_row=0):
+        y = rows.targets
         bad = np.flatnonzero((y != np.floor(y)) | (y < 0) | (y >= self.n_classes))
         if len(bad):
             raise ValueError(
@@ -50,18 +48,20 @@ class ClassLikelihood(Likelihood):
                 "(zonal.Labels makes them)"
             )
 
-    def log_density(self, y, mean, variance, exposure=None):
-        chosen = self.probabilities(mean, variance)[np.arange(len(y)), y.astype(int)]
+    def log_density(self, rows, mean, variance):
+        codes = rows.targets.astype(int)
+        chosen = self.probabilities(mean, variance)[np.arange(len(codes)), codes]
         return np.log(np.maximum(chosen, np.finfo(np.float64).tiny))
 
-    def draw(self, f, generator, exposure=None):
+    def draw(self, rows, f, generator):
         # Given the functions, probabilities are those of marginals without width.
         below = np.cumsum(self.probabilities(f, np.zeros_like(f)), axis=1)
         chosen = np.sum(generator.random(len(f))[:, None] > below, axis=1)
         return np.minimum(chosen, self.n_classes - 1).astype(np.float64)
 
-    def moments(self, y, weight, exposure=None):
-        return np.bincount(y.astype(int), weight, minlength=self.n_classes)
+    def moments(self, rows):
+        codes = rows.targets.astype(int)
+        return np.bincount(codes, rows.weights, minlength=self.n_classes)
 
     def _shares(self, moments: np.ndarray) -> np.ndarray:
         """Share of each class, never quite zero."""
@@ -91,8 +91,8 @@ class Bernoulli(ClassLikelihood):
         if self.link not in ("logit", "probit"):
             raise ValueError(f"link is 'logit' or 'probit', not {self.link!r}")
 
-    def expected(self, y, mean, variance, exposure=None):
-        sign = np.where(y > 0.5, 1.0, -1.0)[:, None]
+    def expected(self, rows, mean, variance):
+        sign = np.where(rows.targets > 0.5, 1.0, -1.0)[:, None]
         # The function seen from the right answer: more is better for either class.
         f = at_nodes(sign[:, 0] * mean[:, 0], variance[:, 0])
         if self.link == "logit":
@@ -139,33 +139,35 @@ class Softmax(ClassLikelihood):
     def n_latents(self) -> int:
         return self.n_classes
 
-    def expected(self, y, mean, variance, exposure=None):
-        codes = y.astype(int)
-        value = mean[np.arange(len(y)), codes]
+    def expected(self, rows, mean, variance):
+        codes = rows.targets.astype(int)
+        value = mean[np.arange(len(codes)), codes]
         shares, curvature = np.empty_like(mean), np.empty_like(mean)
-        for rows, likely, log_total in self._blocks(mean, variance):
-            value[rows] -= log_total.mean(axis=0)
-            shares[rows] = likely.mean(axis=1).T
+        for block, likely, log_total in self._blocks(mean, variance):
+            value[block] -= log_total.mean(axis=0)
+            shares[block] = likely.mean(axis=1).T
             np.square(likely, out=likely)
-            curvature[rows] = shares[rows] - likely.mean(axis=1).T
+            curvature[block] = shares[block] - likely.mean(axis=1).T
         mean_bar = -shares
-        mean_bar[np.arange(len(y)), codes] += 1
+        mean_bar[np.arange(len(codes)), codes] += 1
         return Expected(value, mean_bar, -0.5 * curvature)
 
     def probabilities(self, mean, variance):
+        if not variance.any():
+            return softmax(mean, axis=1)
         shares = np.empty_like(mean)
         for rows, likely, _ in self._blocks(mean, variance):
             shares[rows] = likely.mean(axis=1).T
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def starting_sites(self, y, exposure=None):
+    def starting_sites(self, rows):
         """Labels as observed logarithms of class probabilities (Milios et al. 2018).
 
         Those of a Dirichlet with one count for the class seen and a little for the
         others, matched by log-normals: regression with known precisions.
         """
-        counts = np.full((len(y), self.n_classes), _DIRICHLET)
-        counts[np.arange(len(y)), y.astype(int)] += 1
+        counts = np.full((len(rows), self.n_classes), _DIRICHLET)
+        counts[np.arange(len(rows)), rows.targets.astype(int)] += 1
         variance = np.log1p(1 / counts)
         return self.centred(np.log(counts) - variance / 2), 1 / variance
 

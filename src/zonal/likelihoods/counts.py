@@ -4,7 +4,6 @@ import abc
 import dataclasses
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import betainc, expit, gammaln, pdtr
 
 from zonal.likelihoods.base import (
@@ -12,7 +11,6 @@ from zonal.likelihoods.base import (
     Expected,
     Latents,
     Likelihood,
-    Rows,
     at_nodes,
     averaged,
     exp,
@@ -20,6 +18,7 @@ from zonal.likelihoods.base import (
 )
 from zonal.prior.parameters import POSITIVE, Number, check_values, learned
 from zonal.saving import savable
+from zonal.tables.chunks import Chunk
 
 __all__ = ["CountLikelihood", "NegativeBinomial", "Poisson"]
 
@@ -32,17 +31,14 @@ class CountLikelihood(Likelihood):
     ``exposure`` is what a row's rate is multiplied by: hours watched, people at risk.
     """
 
-    @abc.abstractmethod
-    def spread(
-        self, mean: Latents, variance: Latents, exposure: Rows | None = None
-    ) -> tuple[Rows, Rows]:
-        """Predictive mean and variance of a new count."""
+    takes_exposure = True
 
     @abc.abstractmethod
     def _at_most(self, count: np.ndarray, rate: np.ndarray) -> np.ndarray:
         """Probability of at most so many, given the rate."""
 
-    def check(self, y, first_row=0):
+    def check(self, rows, first_row=0):
+        y = rows.targets
         bad = np.flatnonzero((y < 0) | (y != np.floor(y)))
         if len(bad):
             raise ValueError(
@@ -55,41 +51,32 @@ class CountLikelihood(Likelihood):
                 f"{_LARGEST_COUNT:g} take the logarithm and zonal.fit"
             )
 
-    def moments(self, y, weight, exposure=None):
+    def moments(self, rows):
+        weight, exposure = rows.weights, rows.exposure
         exposed = weight.sum() if exposure is None else weight @ exposure
-        return np.array([weight @ y, exposed])
+        return np.array([weight @ rows.targets, exposed])
 
     def offsets(self, moments):
         return np.array([np.log((moments[0] + 0.5) / moments[1])])
 
-    def starting_sites(self, y, exposure=None):
+    def starting_sites(self, rows):
         """Each count is its own first guess: log rates, as exact as counts are."""
-        target = np.log(y + 0.5) - _log_exposure(exposure)
+        y = rows.targets
+        target = np.log(y + 0.5) - _log_exposure(rows)
         return target[:, None], (y + 0.5)[:, None]
 
-    def _rates(
-        self, mean: Latents, variance: Latents, exposure: Rows | None
-    ) -> np.ndarray:
+    def _rates(self, rows: Chunk, mean: Latents, variance: Latents) -> np.ndarray:
         """Rates at the nodes of the function, (rows, nodes)."""
         exponent = at_nodes(mean[:, 0], variance[:, 0])
-        return exp((exponent.T + _log_exposure(exposure)).T)
+        return exp((exponent.T + _log_exposure(rows)).T)
 
-    def distribution(
-        self, y: Rows, mean: Latents, variance: Latents, exposure: Rows | None = None
-    ) -> Rows:
-        """Probability that a new count is at most y."""
-        rates = self._rates(mean, variance, exposure)
-        return self._at_most(np.floor(y)[:, None], rates) @ WEIGHTS
+    def distribution(self, rows, mean, variance):
+        rates = self._rates(rows, mean, variance)
+        return self._at_most(np.floor(rows.targets)[:, None], rates) @ WEIGHTS
 
-    def quantiles(
-        self,
-        levels: np.ndarray,
-        mean: Latents,
-        variance: Latents,
-        exposure: Rows | None = None,
-    ) -> Float[np.ndarray, "rows levels"]:
+    def quantiles(self, levels, rows, mean, variance):
         """The least counts that are reached with each probability."""
-        rates = self._rates(mean, variance, exposure)
+        rates = self._rates(rows, mean, variance)
         columns = []
         for level in levels:
             low, high = np.full(len(mean), -1.0), np.ones(len(mean))
@@ -117,27 +104,28 @@ class Poisson(CountLikelihood):
     Examples
     --------
     >>> mean, variance = np.log(np.array([[7.0]])), np.zeros((1, 1))
-    >>> Poisson().quantiles(np.array([0.5]), mean, variance)
+    >>> rows = Chunk(np.empty((1, 0)))
+    >>> Poisson().quantiles(np.array([0.5]), rows, mean, variance)
     array([[7.]])
     """
 
-    def expected(self, y, mean, variance, exposure=None):
-        log_mean = mean[:, 0] + _log_exposure(exposure)
+    def expected(self, rows, mean, variance):
+        y, log_mean = rows.targets, mean[:, 0] + _log_exposure(rows)
         rate = exp(log_mean + variance[:, 0] / 2)
         value = y * log_mean - rate - gammaln(y + 1)
         return Expected(value, (y - rate)[:, None], -0.5 * rate[:, None])
 
-    def log_density(self, y, mean, variance, exposure=None):
-        rates = self._rates(mean, variance, exposure)
+    def log_density(self, rows, mean, variance):
+        y, rates = rows.targets, self._rates(rows, mean, variance)
         parts = y[:, None] * np.log(rates) - rates - gammaln(y + 1)[:, None]
         return log_mixed(parts, WEIGHTS)
 
-    def draw(self, f, generator, exposure=None):
-        rate = np.minimum(exp(f[:, 0] + _log_exposure(exposure)), _LARGEST_COUNT)
+    def draw(self, rows, f, generator):
+        rate = np.minimum(exp(f[:, 0] + _log_exposure(rows)), _LARGEST_COUNT)
         return generator.poisson(rate).astype(np.float64)
 
-    def spread(self, mean, variance, exposure=None):
-        rate = exp(mean[:, 0] + variance[:, 0] / 2 + _log_exposure(exposure))
+    def spread(self, rows, mean, variance):
+        rate = exp(mean[:, 0] + variance[:, 0] / 2 + _log_exposure(rows))
         return rate, rate + rate**2 * np.expm1(variance[:, 0])
 
     def _at_most(self, count, rate):
@@ -160,29 +148,29 @@ class NegativeBinomial(CountLikelihood):
         excess = np.logaddexp(0, log_rate - np.log(size))
         return constant + y * (log_rate - np.log(size)) - (y + size) * excess
 
-    def expected(self, y, mean, variance, exposure=None):
-        size = 1 / float(self.dispersion)
-        log_rate = (at_nodes(mean[:, 0], variance[:, 0]).T + _log_exposure(exposure)).T
+    def expected(self, rows, mean, variance):
+        y, size = rows.targets, 1 / float(self.dispersion)
+        log_rate = (at_nodes(mean[:, 0], variance[:, 0]).T + _log_exposure(rows)).T
         value = self._log_probability(y[:, None], log_rate) @ WEIGHTS
         share = expit(log_rate - np.log(size))
         total = (y + size)[:, None]
         slope, curvature = y[:, None] - total * share, -total * share * (1 - share)
         return Expected(value, averaged(slope), 0.5 * averaged(curvature))
 
-    def log_density(self, y, mean, variance, exposure=None):
-        log_rate = np.log(self._rates(mean, variance, exposure))
+    def log_density(self, rows, mean, variance):
+        y, log_rate = rows.targets, np.log(self._rates(rows, mean, variance))
         return log_mixed(self._log_probability(y[:, None], log_rate), WEIGHTS)
 
-    def draw(self, f, generator, exposure=None):
+    def draw(self, rows, f, generator):
         # A Poisson count whose rate is drawn from a gamma distribution.
         size = 1 / float(self.dispersion)
-        rate = exp(f[:, 0] + _log_exposure(exposure)) * generator.gamma(
+        rate = exp(f[:, 0] + _log_exposure(rows)) * generator.gamma(
             size, 1 / size, size=len(f)
         )
         return generator.poisson(np.minimum(rate, _LARGEST_COUNT)).astype(np.float64)
 
-    def spread(self, mean, variance, exposure=None):
-        rate, around = Poisson().spread(mean, variance, exposure)
+    def spread(self, rows, mean, variance):
+        rate, around = Poisson().spread(rows, mean, variance)
         squares = around - rate + rate**2
         return rate, around + float(self.dispersion) * squares
 
@@ -196,5 +184,5 @@ def _negative_binomial_at_most(count, size, success):
     return np.where(count < 0, 0.0, betainc(size, np.maximum(count, 0) + 1, success))
 
 
-def _log_exposure(exposure: Rows | None) -> np.ndarray | float:
-    return 0.0 if exposure is None else np.log(exposure)
+def _log_exposure(rows: Chunk) -> np.ndarray | float:
+    return 0.0 if rows.exposure is None else np.log(rows.exposure)

@@ -6,11 +6,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import softmax
 
-from zonal.generalised import GeneralisedModel, LatentPrediction
-from zonal.likelihoods.classes import ClassLikelihood, Softmax
-from zonal.model import Model
 from zonal.prior.sphere import UnitVectors
 from zonal.scores.held_out import HeldOut
 from zonal.scores.relevance import column_names, relevance_of
@@ -71,10 +67,9 @@ def effects_of(model: Any, rows: HeldOut, frequent: Sequence[int]) -> list[Effec
         swept = np.tile(x, (len(at), 1))
         swept[:, part] = np.repeat(codes, len(x), axis=0)
         shape = (len(at), len(x), -1)
-        mean = _predicted(engine, swept).reshape(shape)
+        mean = engine.predict(swept).outcome().reshape(shape)
         mean = np.average(mean, axis=1, weights=weight)
-        draws = _drawn(engine, functions(swept), swept)
-        draws = draws.reshape(len(at), len(x), _DRAWS, -1)
+        draws = functions(swept).reshape(len(at), len(x), _DRAWS, -1)
         draws = np.average(draws, axis=1, weights=weight)
         low, high = np.quantile(draws, [0.05, 0.95], axis=1)
         outputs = list(frequent)[:_MOST_CLASSES] or [0]
@@ -122,34 +117,3 @@ def _values(column: Any, numbers: np.ndarray) -> tuple[Any, np.ndarray]:
     chosen = known[order[places.round().astype(int)]]
     at, first = np.unique(chosen[:, 0], return_index=True)
     return at, chosen[first]
-
-
-def _predicted(engine: Model | GeneralisedModel, x: np.ndarray) -> np.ndarray:
-    """Predicted means, or probabilities of each class, as columns."""
-    prediction = engine.predict(x)
-    if isinstance(prediction, LatentPrediction) and isinstance(
-        prediction.likelihood, ClassLikelihood
-    ):
-        return prediction.probabilities()
-    return prediction.mean[:, None]
-
-
-def _drawn(
-    engine: Model | GeneralisedModel, functions: np.ndarray, x: np.ndarray
-) -> Float[np.ndarray, "rows draws outputs"]:
-    """What functions drawn from the model say of the target's mean or of classes."""
-    if isinstance(engine, Model):
-        return functions[:, :, None]
-    likelihood = engine.likelihood
-    if isinstance(likelihood, Softmax):
-        return softmax(functions, axis=2)
-    centre, none = engine.scaling.mean(x), np.zeros(functions[:, 0].shape)
-    found = []
-    for number in range(functions.shape[1]):
-        one = functions[:, number]
-        if isinstance(likelihood, ClassLikelihood):
-            found.append(likelihood.probabilities(one, none))
-            continue
-        width = engine.scaling.target_width
-        found.append(LatentPrediction(likelihood, one, none, centre, width).mean)
-    return np.stack(found, axis=1).reshape(len(x), functions.shape[1], -1)

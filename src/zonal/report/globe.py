@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from zonal.engine.posterior import Prediction
-from zonal.generalised import LatentPrediction
-from zonal.likelihoods.classes import ClassLikelihood
+from zonal.prediction import Prediction
 from zonal.prior.sphere import LatitudeLongitude, UnitVectors
 from zonal.scores.held_out import HeldOut
 
@@ -87,19 +85,18 @@ def _kind(model: Any) -> str | None:
 
 
 def _layers(
-    model: Any, prediction: Prediction | LatentPrediction, rows: HeldOut
+    model: Any, prediction: Prediction, rows: HeldOut
 ) -> list[tuple[str, str, np.ndarray]]:
-    if isinstance(prediction, Prediction):
-        deviation = np.sqrt(prediction.variance_f)
-        return [
-            (f"predicted {rows.target}", "value", prediction.mean),
-            ("deviation of that prediction, without noise", "doubt", deviation),
-        ]
-    if not isinstance(prediction.likelihood, ClassLikelihood):
+    likelihood = prediction.likelihood
+    if not likelihood.classifies:
+        name = f"deviation of a new {rows.target}"
         deviation = np.sqrt(prediction.variance_y)
+        if likelihood.real:
+            name = "deviation of that prediction, without noise"
+            deviation = np.sqrt(prediction.variance_f)
         return [
             (f"predicted {rows.target}", "value", prediction.mean),
-            (f"deviation of a new {rows.target}", "doubt", deviation),
+            (name, "doubt", deviation),
         ]
     chance = prediction.probabilities()
     shown = [1] if chance.shape[1] == 2 else range(min(chance.shape[1], _MOST_CLASSES))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from zonal.estimators.summary import statistics_of
 from zonal.prior.kernels import NTK
 from zonal.report.words import number
 from zonal.scores.held_out import HeldOut
@@ -52,7 +51,7 @@ def spectrum_of(model: Any) -> Spectrum:
 
 def fitted_rows(model: Any) -> float:
     """Rows that the model was fitted to, counted by weight."""
-    return float(statistics_of(model).rows)
+    return float(model.n_samples_seen_)
 
 
 def settings_of(model: Any, rows: HeldOut) -> list[tuple[str, str]]:

@@ -5,12 +5,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtr
 from scipy.stats import binom
 
-from zonal.engine.posterior import Prediction
 from zonal.likelihoods.counts import CountLikelihood
-from zonal.likelihoods.noise import Calibration
 from zonal.scores.held_out import HeldOut
 from zonal.tables.sampling import row_bits
 
@@ -62,9 +59,7 @@ def regression_scores(distribution: Any, rows: HeldOut) -> RegressionScores:
     deviation = float(np.sqrt(_average((y - _average(y, weight)) ** 2, weight)))
     upper = distribution.cdf(y)
     lower = upper
-    if isinstance(
-        getattr(distribution.prediction, "likelihood", None), CountLikelihood
-    ):
+    if isinstance(distribution.prediction.likelihood, CountLikelihood):
         # A count has a probability of its own: between those of one less and of it.
         lower = np.where(y > 0, distribution.cdf(np.maximum(y - 1, 0)), 0.0)
 
@@ -72,6 +67,7 @@ def regression_scores(distribution: Any, rows: HeldOut) -> RegressionScores:
         low, high = (1 - share) / 2, (1 + share) / 2
         return _average((upper >= low) & (lower < high), weight)
 
+    crps = distribution.prediction.crps(y)
     stated = np.linspace(0.05, 0.95, 19)
     place = lower + np.random.default_rng(row_bits(0)).uniform(size=len(y)) * (
         upper - lower
@@ -82,7 +78,7 @@ def regression_scores(distribution: Any, rows: HeldOut) -> RegressionScores:
         rmse=float(np.sqrt(_average(error**2, weight))),
         deviation=deviation,
         log_density=_average(distribution.logpdf(y), weight),
-        crps=_crps(distribution.prediction, y, weight),
+        crps=None if crps is None else _average(crps, weight),
         plain_density=_plain_density(deviation),
         headline=tuple((share, covered(share)) for share in STATED),
         stated=stated,
@@ -116,33 +112,6 @@ def _plain_density(deviation: float) -> float:
     if deviation == 0:
         return np.nan
     return -0.5 * float(np.log(2 * np.pi * deviation**2)) - 0.5
-
-
-def _crps(prediction: Any, y: np.ndarray, weight: np.ndarray) -> float | None:
-    """Continuous ranked probability score, where it has a closed form.
-
-    For a mixture of normals: Grimit et al. (2006), equation (5).
-    """
-    if not isinstance(prediction, Prediction):
-        return None
-    shape: Calibration = prediction.shape
-    widths, shares = np.array(shape.widths), np.array(shape.shares)
-    unit = np.sqrt(prediction.variance_y / shape.spread)
-    z = (y - prediction.mean) / unit
-    near = sum(
-        share * _mean_distance(z, width)
-        for width, share in zip(widths, shares, strict=True)
-    )
-    both = np.hypot(widths[:, None], widths)
-    between = shares @ _mean_distance(np.zeros_like(both), both) @ shares
-    return _average(unit * (near - between / 2), weight)
-
-
-def _mean_distance(z: np.ndarray, width: Any) -> np.ndarray:
-    """Mean distance from z of a centred normal of some width."""
-    scaled = z / width
-    density = np.exp(-0.5 * scaled**2) / np.sqrt(2 * np.pi)
-    return 2 * width * density + z * (2 * ndtr(scaled) - 1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ __all__ = ["Chunk", "by_output", "joined", "merged"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some rows: inputs, targets, and what else is known of each.
+    """Some rows: inputs, targets if they are known, and what else is known of each.
 
     ``weight`` repeats a row: weight 2 is the row twice. ``precision`` is what is known
     of its noise: precision 4 means half the standard deviation. ``exposure`` is what a
@@ -18,7 +18,7 @@ class Chunk:
     """
 
     x: Float[np.ndarray, "rows inputs"]
-    y: Float[np.ndarray, "rows ..."]
+    y: Float[np.ndarray, "rows ..."] | None = None
     weight: Float[np.ndarray, " rows"] | None = None
     precision: Float[np.ndarray, " rows"] | None = None
     exposure: Float[np.ndarray, " rows"] | None = None
@@ -32,7 +32,7 @@ class Chunk:
 
         return Chunk(
             self.x[rows],
-            self.y[rows],
+            part(self.y),
             part(self.weight),
             part(self.precision),
             part(self.exposure),
@@ -42,6 +42,19 @@ class Chunk:
     def counts(self) -> np.ndarray:
         """Which rows weigh anything."""
         return np.ones(len(self), bool) if self.weight is None else self.weight > 0
+
+    @property
+    def targets(self) -> Float[np.ndarray, "rows ..."]:
+        """The targets, which new rows do not have."""
+        if self.y is None:
+            raise ValueError("these rows have no targets; give them with the rows")
+        return np.asarray(self.y, np.float64)
+
+    @property
+    def conditions(self) -> "Chunk":
+        """Precision and exposure alone: what a likelihood asks of new rows."""
+        nothing = np.empty((len(self), 0))
+        return Chunk(nothing, precision=self.precision, exposure=self.exposure)
 
     @property
     def weights(self) -> Float[np.ndarray, " rows"]:
@@ -66,7 +79,7 @@ def merged(rows: Chunk) -> Chunk:
     """
     rows = rows[rows.counts]
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-    columns = [rows.x, rows.y.reshape(len(rows), -1)]
+    columns = [rows.x, rows.targets.reshape(len(rows), -1)]
     columns += [
         one[:, None] for one in (rows.precision, rows.exposure) if one is not None
     ]
@@ -92,7 +105,7 @@ def joined(chunks: list[Chunk]) -> Chunk:
 
     return Chunk(
         np.concatenate([chunk.x for chunk in chunks]),
-        np.concatenate([chunk.y for chunk in chunks]),
+        column("y"),
         column("weight"),
         column("precision"),
         column("exposure"),
@@ -101,6 +114,6 @@ def joined(chunks: list[Chunk]) -> Chunk:
 
 def by_output(rows: Chunk) -> list[Chunk]:
     """The same rows with one target each, where they have several."""
-    if rows.y.ndim == 1:
+    if rows.y is None or rows.y.ndim == 1:
         return [rows]
     return [dataclasses.replace(rows, y=target) for target in rows.y.T]

@@ -182,14 +182,14 @@ class Scaling:
 
     def chunk(self, chunk: Chunk) -> Chunk:
         """A chunk with columns and target standardised."""
-        x = self.inputs(chunk.x)
-        y = np.asarray(chunk.y, np.float64) - self.target_centre
+        x, y = self.inputs(chunk.x), None
+        if chunk.y is not None:
+            y = (chunk.targets - self.target_centre) / self.target_width
+            y = y - x @ self.slopes
         precision = chunk.precision
         if self.precision != 1.0:
             precision = chunk.precisions / self.precision
-        return dataclasses.replace(
-            chunk, x=x, y=y / self.target_width - x @ self.slopes, precision=precision
-        )
+        return dataclasses.replace(chunk, x=x, y=y, precision=precision)
 
     def mean(self, x: Float[np.ndarray, "rows inputs"]) -> Float[np.ndarray, " rows"]:
         """The mean of the target before anything is learned, in its own units."""
@@ -258,7 +258,7 @@ class _Moments:
         size = source.n_inputs + 1
         total = cls(0.0, np.zeros(size), np.zeros((size, size)))
         for chunk in source.chunks():
-            table = np.column_stack([scaling.inputs(chunk.x), chunk.y])
+            table = np.column_stack([scaling.inputs(chunk.x), chunk.targets])
             total = total.merged(cls._of_table(table, chunk.weights, chunk.precisions))
         return total
 

@@ -74,7 +74,7 @@ class ArraySource(Source):
     Parameters
     ----------
     x, y
-        Inputs, one row each, and their targets.
+        Inputs, one row each, and their targets; new rows have none.
     weight, precision, exposure
         How often each row counts, how precise its target is, and what its rate is
         multiplied by; ones by default.
@@ -86,11 +86,13 @@ class ArraySource(Source):
     [2, 2, 1]
     """
 
-    def __init__(self, x, y, weight=None, precision=None, exposure=None):
-        x, y = np.asarray(x), np.asarray(y)
-        if x.ndim != 2 or y.ndim != 1 or len(x) != len(y):
+    def __init__(self, x, y=None, weight=None, precision=None, exposure=None):
+        x = np.asarray(x)
+        y = None if y is None else np.asarray(y)
+        target = x.shape[:1] if y is None else y.shape
+        if x.ndim != 2 or target != x.shape[:1]:
             raise ValueError(
-                f"x must be (rows, columns) and y (rows,); got {x.shape} and {y.shape}"
+                f"x must be (rows, columns) and y (rows,); got {x.shape} and {target}"
             )
         if len(x) == 0:
             raise ValueError("the table has no rows; give it at least one")
@@ -144,14 +146,15 @@ def checked(
     """Rows as floating-point numbers that are finite; others are refused."""
     rows = Chunk(
         _floating(x, "x"),
-        _floating(y, "y"),
+        None if y is None else _floating(y, "y"),
         positive(weight, "weight", len(x), first_row),
         positive(precision, "precision", len(x), first_row),
         positive(exposure, "exposure", len(x), first_row),
     )
-    if not (np.isfinite(rows.x).all() and np.isfinite(rows.y).all()):
+    if not np.isfinite(rows.x).all():
         for column in range(rows.x.shape[1]):
             _refuse(rows.x[:, column], f"column {column}", first_row)
+    if rows.y is not None:
         _refuse(rows.y, "the target", first_row)
     return rows
 

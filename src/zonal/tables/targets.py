@@ -23,52 +23,91 @@ from zonal.tables.sources import Source, checked, positive
 from zonal.tables.streams import Stream, StreamSource, stream_of
 
 __all__ = [
+    "Given",
     "TargetTable",
     "blocks_of",
     "exposure_of",
-    "target_name",
-    "target_table",
 ]
 
 
-def target_table(X, y, sample_weight, target, weight, exposure) -> "TargetTable | None":
-    """A table whose target is one of its columns, or None where y is given."""
-    stream = stream_of(X)
-    if target is None:
-        if stream is not None:
-            raise ValueError(
-                "rows in files have their target beside them: pass target=, the name "
-                "of its column"
-            )
-        if weight is not None:
-            raise ValueError("weight= goes with target=; with y, pass sample_weight")
-        if isinstance(exposure, str):
-            raise ValueError(
-                f"exposure={exposure!r} names a column, which goes with target=; with "
-                "y, pass one number for each row"
-            )
-        return None
-    if y is not None:
-        raise ValueError("give y, or target= for a column of the table, not both")
-    if sample_weight is not None:
-        raise ValueError("with target=, pass weight=, the name of a column")
-    if not isinstance(exposure, str | None):
-        raise ValueError("with target=, exposure is the name of a column")
-    stream = Stream.of(X) if stream is None else stream
-    targets = [target] if isinstance(target, str) else list(target)
-    others = [*targets, *(one for one in (weight, exposure) if one is not None)]
-    check_columns(stream, others)
-    inputs = [name for name in stream.names if name not in others]
-    if not inputs:
-        raise ValueError("the table has no column beside its target to learn from")
-    single = isinstance(target, str)
-    return TargetTable(stream, inputs, targets, weight, exposure, single)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Given:
+    """Rows as a person gives them: a table, its targets beside it or in a column.
 
+    Parameters
+    ----------
+    X
+        The table: an array, a frame, files, or on a cluster a Dask collection.
+    y, sample_weight
+        Targets and weights beside the table.
+    target, weight
+        Instead: the columns of the table that are the target, and the weight.
+    exposure
+        Exposure of counts: numbers with ``y``, the name of a column with ``target``.
+    """
 
-def target_name(y, target) -> str | None:
-    """What the target is called, if it is one and has a name."""
-    name = getattr(y, "name", None) if target is None else target
-    return name if isinstance(name, str) else None
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    target: Any = None
+    weight: str | None = None
+    exposure: Any = None
+
+    def __post_init__(self) -> None:
+        if self.target is None:
+            if self.weight is not None:
+                raise ValueError(
+                    "weight= goes with target=; with y, pass sample_weight"
+                )
+            if isinstance(self.exposure, str):
+                raise ValueError(
+                    f"exposure={self.exposure!r} names a column, which goes with "
+                    "target=; with y, pass one number for each row"
+                )
+            return
+        if self.y is not None:
+            raise ValueError("give y, or target= for a column of the table, not both")
+        if self.sample_weight is not None:
+            raise ValueError("with target=, pass weight=, the name of a column")
+        if not isinstance(self.exposure, str | None):
+            raise ValueError("with target=, exposure is the name of a column")
+
+    @property
+    def target_name(self) -> str | None:
+        """The name of the target, if there is one target and it has a name."""
+        name = getattr(self.y, "name", None) if self.target is None else self.target
+        return name if isinstance(name, str) else None
+
+    @property
+    def targets(self) -> list[str]:
+        """The columns that are targets."""
+        return [self.target] if isinstance(self.target, str) else list(self.target)
+
+    @property
+    def columns_beside(self) -> list[str]:
+        """The columns of the table that are no inputs."""
+        names = (self.weight, self.exposure)
+        return [*self.targets, *(name for name in names if name is not None)]
+
+    def table(self) -> "TargetTable | None":
+        """The table whose target is one of its columns, or None where y is given."""
+        stream = stream_of(self.X)
+        if self.target is None:
+            if stream is not None:
+                raise ValueError(
+                    "rows in files have their target beside them: pass target=, the "
+                    "name of its column"
+                )
+            return None
+        stream = Stream.of(self.X) if stream is None else stream
+        check_columns(stream, self.columns_beside)
+        inputs = [name for name in stream.names if name not in self.columns_beside]
+        if not inputs:
+            raise ValueError("the table has no column beside its target to learn from")
+        single = isinstance(self.target, str)
+        return TargetTable(
+            stream, inputs, self.targets, self.weight, self.exposure, single
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,118 @@
+"""The solution: what is known of all functions, and what follows for a row."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from zonal.engine.posterior import Marginals, Posterior, marginals
+from zonal.engine.statistics import Statistics
+from zonal.likelihoods.base import Likelihood
+from zonal.prior.parameters import Fields
+from zonal.prior.process import Process
+from zonal.saving import savable
+from zonal.tables.chunks import Chunk
+from zonal.tables.sources import ArraySource, Source
+
+__all__ = ["Sites", "Solution"]
+
+# Between the seeds of the functions that are drawn together.
+_SEEDS_APART = 7919
+
+
+@savable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sites:
+    """Row by row: the marginals of the functions, and the sites that follow."""
+
+    mean: Float[np.ndarray, "rows latents"]
+    variance: Float[np.ndarray, "rows latents"]
+    precision: Float[np.ndarray, "rows latents"]
+    target: Float[np.ndarray, "rows latents"]
+
+    def sources(self, rows: Chunk) -> list[Source]:
+        """Some rows with the sites of each function for targets."""
+        return [
+            ArraySource(rows.x, target, rows.weight, precision)
+            for target, precision in zip(self.target.T, self.precision.T, strict=True)
+        ]
+
+
+@savable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solution(Fields):
+    """The posterior of all functions, exact for normal noise, with its bound.
+
+    ``statistics`` are sums over rows for each function, with targets and precisions
+    for normal noise and with those of the sites otherwise; ``proposed`` are the sums
+    that the next pass would have, the same at the fixed point. ``factors`` shrink what
+    the features do not capture, in the bound; a ``lift`` above zero says that rounding
+    of the sums shows in it. ``dtype`` is the precision of predicted variances, chosen
+    by size where it is None.
+    """
+
+    processes: tuple[Process, ...]
+    offsets: Float[np.ndarray, " latents"]
+    likelihood: Likelihood
+    statistics: tuple[Statistics, ...]
+    bound: float
+    tightened: bool = True
+    dtype: Any = None
+    bounds: tuple[float, ...] = ()
+    converged: bool = True
+    lift: float = 0.0
+    factors: tuple[float, ...] = ()
+    proposed: tuple[Statistics, ...] = ()
+    sites: Sites | None = None
+
+    @property
+    def rows(self) -> float:
+        """Rows of the sums, counted by their weight."""
+        return (self.proposed or self.statistics)[0].rows
+
+    @property
+    def known_sites(self) -> Sites:
+        """The sites, where the problem asked to keep them."""
+        assert self.sites is not None, "Problem(..., keep_sites=True) keeps them"
+        return self.sites
+
+    @functools.cached_property
+    def posteriors(self) -> tuple[Posterior, ...]:
+        """The posterior of each function, offset not included."""
+        return tuple(
+            Posterior(process, sums, self.dtype)
+            for process, sums in zip(self.processes, self.statistics, strict=True)
+        )
+
+    @functools.cached_property
+    def marginals(self) -> Callable[[Chunk], Marginals]:
+        """The function from a chunk of standardised rows to all functions there."""
+        first = self.posteriors[0]
+        return marginals(self.posteriors, self.offsets, first.frame, first.precision)
+
+    def left_out(self, chunk: Chunk) -> Marginals:
+        """Each row of a chunk predicted from all rows but itself (normal noise)."""
+        if not self.likelihood.conjugate:
+            raise TypeError(
+                f"{type(self.likelihood).__name__} has no leave-one-out predictions in "
+                "closed form; predict rows that were not fitted to"
+            )
+        mean, variance = self.posteriors[0].left_out(chunk)
+        return Marginals(mean[:, None] + self.offsets, variance[:, None])
+
+    def sample_functions(
+        self, count: int, seed: int = 0
+    ) -> Callable[[np.ndarray], Float[np.ndarray, "rows samples latents"]]:
+        """Draw functions from the posterior; call the result with standardised rows."""
+        functions = [
+            posterior.sample_functions(count, seed + _SEEDS_APART * number)
+            for number, posterior in enumerate(self.posteriors)
+        ]
+
+        def at(x: np.ndarray) -> np.ndarray:
+            return np.stack([draw(x) for draw in functions], axis=2) + self.offsets
+
+        return at

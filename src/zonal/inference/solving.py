@@ -1,0 +1,278 @@
+"""Solve a problem, and change what is solved: rows come and go.
+
+Normal noise is conjugate: one pass over the rows gives the exact posterior, and sums of
+rows can be added and taken out. Every other likelihood is inferred in a short sequence
+of such passes (`zonal.inference.natural_gradient`), and added rows get sites that fit
+those before. This module is the only place that tells the two apart.
+"""
+
+import dataclasses
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from zonal.engine.bound import evaluate
+from zonal.engine.features import quiet_phases, whiten
+from zonal.engine.passes import chunk_results
+from zonal.engine.posterior import marginals
+from zonal.engine.precision import check_sums, refine, suited_dtype
+from zonal.engine.scales import fit_scales
+from zonal.engine.statistics import Statistics, collect
+from zonal.inference.natural_gradient import Effort, Passes, Watch, infer
+from zonal.inference.problem import Problem
+from zonal.inference.sites import proposed_sums
+from zonal.inference.solution import Solution
+from zonal.likelihoods.base import Likelihood
+from zonal.prior.process import Process
+from zonal.tables.chunks import Chunk
+from zonal.tables.sampling import thin
+from zonal.tables.sources import Source, source_of
+
+__all__ = ["Preparation", "add_rows", "calibrate", "solve", "sums_of", "with_sums"]
+
+# Work, rows times squared features, up to which passes are made in float64: it costs a
+# few seconds at most. One exact pass may cost more than each of many.
+_EXACT_WORK = 5e10
+_PASS_WORK = 1e10
+# Passes at most (more where they cost little), and the relative change of the bound to
+# end with.
+_MOST_PASSES = 20
+_MANY_PASSES = 60
+_TOLERANCE = 1e-5
+# Passes at least, however little time is left: the third sees sites of all rows that
+# were made by sites of all rows.
+_LEAST_PASSES = 3
+# Rows that own parameters of a likelihood are fitted to.
+_OWN_ROWS = 10_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Preparation:
+    """Results of learning on a sample, from which all rows are solved.
+
+    Parameters
+    ----------
+    process
+        The learned prior.
+    sample
+        The rows it was learned from.
+    inferred
+        The solution of the sample, for likelihoods that need several passes.
+    dtype
+        Precision of features, or None for the one that suits the work.
+    fits_scales
+        Whether energies and noise are fitted to all rows; no if the target is constant.
+    tolerance
+        Relative change of the bound that ends passes.
+    """
+
+    process: Process
+    sample: Chunk
+    inferred: Solution | None = None
+    dtype: Any = None
+    fits_scales: bool = True
+    tolerance: float = _TOLERANCE
+
+    def suited_dtype(self, rows: float | int | None, budget: float) -> Any:
+        """The precision of features for so many rows."""
+        if self.dtype is not None:
+            return self.dtype
+        return suited_dtype(rows, self.process.basis.n_features, budget)
+
+
+def solve(
+    problem: Problem, preparation: Preparation, watch: Watch, count: int | None = None
+) -> tuple[Solution, str | None]:
+    """The posterior of all rows, and the reason it was stopped early, if it was.
+
+    ``count`` is the number of rows, where it is known.
+    """
+    if problem.likelihood.conjugate:
+        return _solve_in_one_pass(problem, preparation, watch), None
+    with quiet_phases():
+        return _solve_in_passes(problem, preparation, watch, count)
+
+
+def _solve_in_one_pass(
+    problem: Problem, preparation: Preparation, watch: Watch
+) -> Solution:
+    """Sums of all rows, with energies and noise fitted to them.
+
+    Where rounding of float32 products shows (little noise in many rows), the pass is
+    made again in float64; otherwise an optimiser would exploit it.
+    """
+    process, source = preparation.process, problem.source
+
+    def attempt(dtype: Any) -> Solution:
+        sums = _collect(process, source, dtype)
+        fitted = process
+        if preparation.fits_scales:
+            fitted = fit_scales(sums, process, tightened=problem.tightened)
+        result = evaluate(sums, fitted, problem.tightened)
+        check_sums(result.lift, dtype)
+        return Solution(
+            (fitted,),
+            problem.offsets,
+            dataclasses.replace(problem.likelihood, noise=fitted.noise),  # pyright: ignore
+            (sums,),
+            result.value,
+            problem.tightened,
+            preparation.dtype,
+            bounds=(result.value,),
+        )
+
+    dtype = preparation.suited_dtype(source.n_rows, _EXACT_WORK)
+    solution = refine(attempt, dtype)
+    if watch.callback is not None:
+        watch.callback(1, solution)
+    return solution
+
+
+def _collect(process: Process, source: Source, dtype: Any) -> Statistics:
+    with quiet_phases():
+        return collect(whiten(process.basis, dtype), source)
+
+
+def _solve_in_passes(
+    problem: Problem, preparation: Preparation, watch: Watch, count: int | None
+) -> tuple[Solution, str | None]:
+    """Passes over all rows; energies and own parameters are refitted between them.
+
+    They start from the sites of the sample. (Its sums scaled up to all rows would be as
+    certain as these and not as right.)
+    """
+    few = preparation.inferred
+    assert few is not None, "learning has inferred its sample"
+    reached, stopped = watch.resumed, None
+
+    def keep(at: Passes) -> None:
+        nonlocal reached
+        reached = at
+        if watch.keep is not None:
+            watch.keep(at)
+
+    def follow(number: int, solution: Solution) -> bool:
+        nonlocal stopped
+        reason = watch.callback(number, solution) if watch.callback else None
+        if reason and number >= _LEAST_PASSES:
+            stopped = reason
+        return stopped is not None
+
+    dtype = preparation.suited_dtype(count, _PASS_WORK)
+    features = preparation.process.basis.n_features
+    cheap = suited_dtype(count, features, _PASS_WORK) == np.float64
+    effort = Effort(
+        dtype, preparation.tolerance, _MANY_PASSES if cheap else _MOST_PASSES
+    )
+    refit = functools.partial(_refit, preparation.sample)
+    try:
+        solution = infer(
+            dataclasses.replace(problem, likelihood=few.likelihood),
+            few.processes,
+            few.statistics,
+            effort,
+            refit,
+            Watch(follow, keep, watch.resumed),
+        )
+    except KeyboardInterrupt:
+        if reached is None or len(reached.bounds) < _LEAST_PASSES:
+            raise
+        assert reached.best is not None, "passes were made"
+        stopped = "an interrupt"
+        solution = dataclasses.replace(reached.best, bounds=reached.bounds)
+    if not solution.converged:
+        _warn_of_passes(len(solution.bounds), stopped)
+    # Proposed sums, and sites row by row, have served their purpose.
+    solution = dataclasses.replace(solution, proposed=(), dtype=preparation.dtype)
+    return solution, stopped
+
+
+def _warn_of_passes(passes: int, stopped: str | None) -> None:
+    warnings.warn(
+        f"inference was stopped by {stopped} after {passes} passes, before it had "
+        "converged; the best of them is kept"
+        if stopped
+        else f"inference had not converged after {passes} passes; the best of them is "
+        "kept",
+        ConvergenceWarning,
+        stacklevel=5,
+    )
+
+
+def _refit(sample: Chunk, state: Solution) -> tuple[tuple[Process, ...], Likelihood]:
+    """Energies fitted to the sums, and the likelihood's own parameters to a sample."""
+    fit = functools.partial(
+        fit_scales,
+        names=("basis.free_energies",),
+        tightened="common" if state.tightened else False,
+    )
+    if state.likelihood.exchangeable:
+        shared = fit(state.statistics, state.processes[0])
+        processes = (shared,) * len(state.processes)
+    else:
+        processes = tuple(map(fit, state.statistics, state.processes))
+    few = thin(sample, _OWN_ROWS, 0)
+    frame = whiten(state.processes[0].basis)
+    at = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
+    return processes, state.likelihood.refit(few, *at(few))
+
+
+def calibrate(solution: Solution, rows: Chunk) -> Solution:
+    """The same solution, with new targets predicted as some residuals scatter.
+
+    The rows are standardised and among those fitted to; each is predicted from all
+    others. Only normal noise is calibrated: other likelihoods have shapes of their own.
+    """
+    if not solution.likelihood.conjugate:
+        return solution
+    parts = list(chunk_results(solution.left_out, source_of(rows)))
+    mean, variance = map(np.concatenate, zip(*parts, strict=True))
+    likelihood = solution.likelihood.calibrate(rows, mean, variance)
+    return dataclasses.replace(solution, likelihood=likelihood)
+
+
+def sums_of(solution: Solution, source: Source) -> tuple[Statistics, ...]:
+    """Sums of some rows as the solution has them: of their targets, or their sites."""
+    if solution.likelihood.conjugate:
+        (process,) = solution.processes
+        dtype = suited_dtype(source.n_rows, process.basis.n_features, _EXACT_WORK)
+        return (_collect(process, source, dtype),)
+    with quiet_phases():
+        return proposed_sums(solution, source)
+
+
+def add_rows(solution: Solution, source: Source) -> Solution:
+    """The solution of all rows so far and these, at the same parameters.
+
+    Exact for normal noise. Otherwise sites of the new rows are inferred, and those of
+    the rows before stay as they were, which is what they would be if the new rows did
+    not change the posterior much.
+    """
+    if solution.likelihood.conjugate:
+        pairs = zip(solution.statistics, sums_of(solution, source), strict=True)
+        return with_sums(solution, tuple(ours + more for ours, more in pairs))
+    problem = Problem(
+        source,
+        solution.likelihood,
+        solution.offsets,
+        solution.tightened,
+        given=solution.statistics,
+    )
+    effort = Effort(np.float64, _TOLERANCE, _MOST_PASSES)
+    with quiet_phases():
+        found = infer(problem, solution.processes, effort=effort)
+    return with_sums(solution, found.statistics)
+
+
+def with_sums(solution: Solution, sums: tuple[Statistics, ...]) -> Solution:
+    """The solution with other sums at the same parameters.
+
+    Its bound is known again for normal noise, and NaN for other likelihoods.
+    """
+    bound = np.nan
+    if solution.likelihood.conjugate:
+        bound = evaluate(sums[0], solution.processes[0], solution.tightened).value
+    return dataclasses.replace(solution, statistics=sums, bound=bound)
