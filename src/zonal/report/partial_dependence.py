@@ -1,4 +1,4 @@
-"""Effects: the average prediction while one column is changed and the others stay."""
+"""Partial dependence: the average prediction as a function of one column."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,22 +13,24 @@ from zonal.likelihoods.classes import ClassLikelihood, Softmax
 from zonal.model import Model
 from zonal.prior.sphere import UnitVectors
 from zonal.scores.held_out import HeldOut
-from zonal.scores.relevance import column_names, relevance_of
+from zonal.scores.relevance import get_column_names, get_relevance
 
-__all__ = ["Course", "Effect", "effects_of"]
+__all__ = ["DependenceCurve", "PartialDependence", "compute_partial_dependence"]
 
 _MOST_COLUMNS = 4
-# Rows to average over, values of a column, and functions that make a band.
-_ROWS = 150
-_VALUES = 21
-_DRAWS = 60
 _MOST_CATEGORIES = 12
 _MOST_CLASSES = 4
+# Rows to average over, and rows whose values form the grid.
+_ROWS = 150
+_GRID_ROWS = 5000
+_GRID_SIZE = 21
+# Posterior functions that form a band.
+_DRAWS = 60
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Course:
-    """An average prediction and where 90 % of functions of the model have it."""
+class DependenceCurve:
+    """An average prediction, and the central 90 % of functions of the posterior."""
 
     name: str
     mean: Float[np.ndarray, " values"]
@@ -37,94 +39,113 @@ class Course:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Effect:
-    """What one column does. ``at`` are its values: numbers, or names of categories."""
+class PartialDependence:
+    """Curves over the values of a column, which are numbers or names of categories."""
 
     name: str
     kind: str
-    at: np.ndarray | list[str]
-    courses: tuple[Course, ...]
+    values: np.ndarray | list[str]
+    curves: tuple[DependenceCurve, ...]
 
 
-def effects_of(model: Any, rows: HeldOut, frequent: Sequence[int]) -> list[Effect]:
-    """Effects of the most relevant columns.
+def compute_partial_dependence(
+    model: Any, rows: HeldOut, class_codes: Sequence[int]
+) -> list[PartialDependence]:
+    """Partial dependence on the four most relevant columns.
 
-    ``frequent`` are the codes of the classes to tell of, empty for numbers. Columns
-    that cannot be changed alone (unit vectors, places) or have one value are left out.
+    ``class_codes`` are the classes to show, empty for regression. Columns that cannot
+    be changed alone (unit vectors, latitude and longitude) or have a single value are
+    left out.
     """
     if isinstance(model.process_.basis.sphere, UnitVectors):
         return []
-    x = model.columns_.matrix(rows.taken(rows.sample(_ROWS)))
-    weight = rows.weight[rows.sample(_ROWS)]
-    wide = model.columns_.matrix(rows.taken(rows.sample(5000)))
+    chosen = rows.sample(_ROWS)
+    x = model.columns_.matrix(rows.select_rows(chosen))
+    grid_x = model.columns_.matrix(rows.select_rows(rows.sample(_GRID_ROWS)))
     engine = model.models_[0]
     functions = engine.sample_functions(_DRAWS, 0)
     ends = np.cumsum([0] + [len(column.outputs) for column in model.columns_.columns])
-    names, found = column_names(model), []
-    for place in _order(model):
-        column, part = model.columns_.columns[place], slice(*ends[place : place + 2])
+    names, results = get_column_names(model), []
+    outputs = list(class_codes)[:_MOST_CLASSES] or [0]
+    for index in _order_columns(model):
+        column, part = model.columns_.columns[index], slice(*ends[index : index + 2])
         if column.kind in ("latitude", "longitude"):
             continue
-        at, codes = _values(column, wide[:, part])
-        if len(at) < 2:
+        values, encoded = _choose_grid(column, grid_x[:, part])
+        if len(values) < 2:
             continue
-        swept = np.tile(x, (len(at), 1))
-        swept[:, part] = np.repeat(codes, len(x), axis=0)
-        shape = (len(at), len(x), -1)
-        mean = _predicted(engine, swept).reshape(shape)
-        mean = np.average(mean, axis=1, weights=weight)
-        draws = _drawn(engine, functions(swept), swept)
-        draws = draws.reshape(len(at), len(x), _DRAWS, -1)
-        draws = np.average(draws, axis=1, weights=weight)
-        low, high = np.quantile(draws, [0.05, 0.95], axis=1)
-        outputs = list(frequent)[:_MOST_CLASSES] or [0]
-        courses = tuple(
-            Course(_class_name(model, one), mean[:, one], low[:, one], high[:, one])
-            for one in outputs
+        changed = np.tile(x, (len(values), 1))
+        changed[:, part] = np.repeat(encoded, len(x), axis=0)
+        mean, low, high = _average(
+            engine, functions, changed, len(values), rows.weight[chosen]
         )
-        found.append(Effect(names[place], column.kind, at, courses))
-        if len(found) == _MOST_COLUMNS:
+        curves = tuple(
+            DependenceCurve(
+                _get_class_name(model, code), mean[:, code], low[:, code], high[:, code]
+            )
+            for code in outputs
+        )
+        results.append(PartialDependence(names[index], column.kind, values, curves))
+        if len(results) == _MOST_COLUMNS:
             break
-    return found
+    return results
 
 
-def _order(model: Any) -> np.ndarray:
-    """Columns that matter, the most relevant first."""
-    relevance = relevance_of(model)
+def _average(
+    engine: Model | GeneralisedModel,
+    functions: Any,
+    x: np.ndarray,
+    n_values: int,
+    weight: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Averages over rows for each value: of predictions, and a band of functions."""
+    n_rows = len(weight)
+    predictions = _predict_outputs(engine, x).reshape(n_values, n_rows, -1)
+    mean = np.average(predictions, axis=1, weights=weight)
+    draws = _transform_draws(engine, functions(x), x)
+    draws = draws.reshape(n_values, n_rows, _DRAWS, -1)
+    averages = np.average(draws, axis=1, weights=weight)
+    low, high = np.quantile(averages, [0.05, 0.95], axis=1)
+    return mean, low, high
+
+
+def _order_columns(model: Any) -> np.ndarray:
+    """Indices of columns with positive relevance, the most relevant first."""
+    relevance = get_relevance(model)
     if relevance is None:
         return np.arange(model.n_features_in_)
     order = np.argsort(-relevance, kind="stable")
     return order[relevance[order] > 0]
 
 
-def _class_name(model: Any, code: int) -> str:
+def _get_class_name(model: Any, code: int) -> str:
     return str(model.classes_[code]) if hasattr(model, "classes_") else ""
 
 
-def _values(column: Any, numbers: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Values of a column to go through, and the numbers that stand for each."""
-    size = numbers.shape[1]
-    lost = numbers[:, -1] > 0 if column.indicated else np.zeros(len(numbers), bool)
+def _choose_grid(column: Any, encoded: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Values of a column to evaluate, and their encodings."""
+    size = encoded.shape[1]
+    missing = encoded[:, -1] > 0 if column.indicated else np.zeros(len(encoded), bool)
     if column.kind == "category":
-        counts = numbers[:, : len(column.categories)].sum(axis=0)
-        often = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES])
-        names = [str(column.categories[one]) for one in often]
-        codes = np.eye(size)[often]
-        if lost.any():
-            names, codes = [*names, "missing"], np.vstack([codes, np.eye(size)[-1]])
-        return names, codes
-    known = numbers[~lost]
-    if len(known) == 0:
-        return np.zeros(0), known
-    # Values that occur: what stands beside them, such as cycles of time, fits them.
-    order = np.argsort(known[:, 0], kind="stable")
-    places = np.linspace(0.02, 0.98, _VALUES) * (len(known) - 1)
-    chosen = known[order[places.round().astype(int)]]
-    at, first = np.unique(chosen[:, 0], return_index=True)
-    return at, chosen[first]
+        counts = encoded[:, : len(column.categories)].sum(axis=0)
+        frequent = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES])
+        names = [str(column.categories[code]) for code in frequent]
+        rows = np.eye(size)[frequent]
+        if missing.any():
+            names, rows = [*names, "missing"], np.vstack([rows, np.eye(size)[-1]])
+        return names, rows
+    present = encoded[~missing]
+    if len(present) == 0:
+        return np.zeros(0), present
+    # Whole encodings of existing rows, so that the cycles of a time fit its value.
+    order = np.argsort(present[:, 0], kind="stable")
+    positions = np.linspace(0.02, 0.98, _GRID_SIZE) * (len(present) - 1)
+    chosen = present[order[positions.round().astype(int)]]
+    values, first = np.unique(chosen[:, 0], return_index=True)
+    return values, chosen[first]
 
 
-def _predicted(engine: Model | GeneralisedModel, x: np.ndarray) -> np.ndarray:
+def _predict_outputs(engine: Model | GeneralisedModel, x: np.ndarray) -> np.ndarray:
     """Predicted means, or probabilities of each class, as columns."""
     prediction = engine.predict(x)
     if isinstance(prediction, LatentPrediction) and isinstance(
@@ -134,22 +155,22 @@ def _predicted(engine: Model | GeneralisedModel, x: np.ndarray) -> np.ndarray:
     return prediction.mean[:, None]
 
 
-def _drawn(
+def _transform_draws(
     engine: Model | GeneralisedModel, functions: np.ndarray, x: np.ndarray
 ) -> Float[np.ndarray, "rows draws outputs"]:
-    """What functions drawn from the model say of the target's mean or of classes."""
+    """Draws of the latent function as means of the target or class probabilities."""
     if isinstance(engine, Model):
         return functions[:, :, None]
     likelihood = engine.likelihood
     if isinstance(likelihood, Softmax):
         return softmax(functions, axis=2)
-    centre, none = engine.scaling.mean(x), np.zeros(functions[:, 0].shape)
-    found = []
-    for number in range(functions.shape[1]):
-        one = functions[:, number]
+    offset, no_variance = engine.scaling.mean(x), np.zeros(functions[:, 0].shape)
+    outputs = []
+    for draw in np.moveaxis(functions, 1, 0):
         if isinstance(likelihood, ClassLikelihood):
-            found.append(likelihood.probabilities(one, none))
+            outputs.append(likelihood.probabilities(draw, no_variance))
             continue
         width = engine.scaling.target_width
-        found.append(LatentPrediction(likelihood, one, none, centre, width).mean)
-    return np.stack(found, axis=1).reshape(len(x), functions.shape[1], -1)
+        latent = LatentPrediction(likelihood, draw, no_variance, offset, width)
+        outputs.append(latent.mean)
+    return np.stack(outputs, axis=1).reshape(len(x), functions.shape[1], -1)

@@ -1,257 +1,287 @@
-"""Figures of predictions: numbers in, a drawing with words on how to read it out."""
+"""Figures of scores: calibration, residuals, ROC and precision."""
 
 import dataclasses
 
 import numpy as np
+from scipy.stats import binomtest
 
 from zonal.report.drawing import Axis, Plot
-from zonal.report.words import number, percent
-from zonal.scores.classes import ClassScores
-from zonal.scores.numbers import RegressionScores, Residuals, by_chance
+from zonal.report.formatting import format_number, format_percent
+from zonal.scores.classification import ClassificationScores
+from zonal.scores.regression import RegressionScores, Residuals, binomial_range
 
 __all__ = [
     "Figure",
-    "coverage_figure",
-    "pit_figure",
-    "precision_figure",
-    "reliability_figure",
-    "residual_figure",
-    "roc_figure",
-    "series",
-    "shares_axis",
-    "sureness_figure",
+    "choose_colour",
+    "draw_confidence",
+    "draw_coverage",
+    "draw_pit_histogram",
+    "draw_precision",
+    "draw_reliability",
+    "draw_residuals",
+    "draw_roc",
+    "make_share_axis",
 ]
 
-# Half the width of a normal's central 95 %.
-_WIDE = 1.96
-# Series beyond these repeat the colours with dashes.
+# Further series repeat the colours with dashes.
 _COLOURS = 5
 # More dots than these are drawn smaller.
-_MANY = 400
+_MANY_DOTS = 400
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A drawing, its heading, how to read it, and what its colours are."""
+    """A drawing with its heading, caption and legend."""
 
     heading: str
     svg: str
-    reading: str
+    caption: str
     legend: tuple[tuple[str, str], ...] = ()
 
 
-def series(place: int) -> str:
-    """The colour of one of several lines."""
-    return f"s{place % _COLOURS}" + (" dashed" if place >= _COLOURS else "")
+def choose_colour(index: int) -> str:
+    """Style class of a series."""
+    return f"s{index % _COLOURS}" + (" dashed" if index >= _COLOURS else "")
 
 
-def shares_axis(label: str) -> Axis:
-    """An axis from nothing to all."""
+def make_share_axis(label: str) -> Axis:
+    """An axis from 0 to 100 %."""
     ticks = tuple((n / 5, f"{20 * n} %") for n in range(6))
     return Axis(0.0, 1.0, label, ticks=ticks)
 
 
-def coverage_figure(scores: RegressionScores, effective: float) -> Figure:
-    """Coverage of intervals: stated against found."""
-    about = "Coverage of intervals, found against stated: " + ", ".join(
-        f"{percent(a, 0)} stated, {percent(b)} found" for a, b in scores.headline
+def draw_coverage(scores: RegressionScores, effective_rows: float) -> Figure:
+    """Observed against nominal coverage of prediction intervals."""
+    description = "Observed coverage of prediction intervals: " + ", ".join(
+        f"{format_percent(share)} at {format_percent(level, 0)}"
+        for level, share in scores.coverage
     )
-    plot = Plot(shares_axis("stated coverage"), shares_axis("rows inside"), about)
-    at = np.linspace(0, 1, 101)
-    plot.band(at, *by_chance(at, effective), "plain")
-    plot.line([0, 1], [0, 1], "rule")
-    plot.line(scores.stated, scores.found, "s0")
+    plot = Plot(
+        make_share_axis("Nominal coverage"),
+        make_share_axis("Observed coverage"),
+        description,
+    )
+    grid = np.linspace(0, 1, 101)
+    plot.add_band(grid, *binomial_range(grid, effective_rows), "plain")
+    plot.add_line([0, 1], [0, 1], "rule")
+    plot.add_line(scores.levels, scores.observed_coverage, "s0")
     titles = [
-        f"{percent(a, 0)} intervals hold {percent(b)} of the rows"
-        for a, b in zip(scores.stated, scores.found, strict=True)
+        f"{format_percent(level, 0)} intervals cover {format_percent(share)} of rows"
+        for level, share in zip(scores.levels, scores.observed_coverage, strict=True)
     ]
-    plot.points(scores.stated, scores.found, "s0", titles, 3.0)
+    plot.add_points(scores.levels, scores.observed_coverage, "s0", titles, 3.0)
     return Figure(
-        "Coverage of intervals",
-        plot.svg(),
-        "On the dashed line, intervals hold as many rows as they say. Below it they "
-        "are too narrow, above it too wide. Within the grey, chance alone explains the "
-        "difference in 95 of 100 such tables.",
-        (("s0", "found"), ("rule", "as stated")),
+        "Coverage of prediction intervals",
+        plot.render(),
+        "On the dashed line, intervals cover as many rows as they should. Below it "
+        "they are too narrow, above it too wide. The grey band is the 95 % range for "
+        "correct intervals and this number of rows.",
+        (("s0", "observed"), ("rule", "nominal")),
     )
 
 
-def pit_figure(scores: RegressionScores, effective: float) -> Figure:
-    """Where targets fall in their predicted distributions."""
-    bins = len(scores.pit)
-    level = scores.pit * bins
-    low, high = (float(one) * bins for one in by_chance(1 / bins, effective))
-    top = max(float(level.max()), high) * 1.05
-    about = (
-        "Histogram of the predicted probability below each target, relative to even: "
-        f"between {number(level.min(), 3)} and {number(level.max(), 3)}"
+def draw_pit_histogram(scores: RegressionScores, effective_rows: float) -> Figure:
+    """Histogram of the probability integral transform."""
+    bins = len(scores.pit_histogram)
+    density = scores.pit_histogram * bins
+    low, high = (float(end) * bins for end in binomial_range(1 / bins, effective_rows))
+    top = max(float(density.max()), high) * 1.05
+    description = (
+        "Histogram of the predicted probability below each target, relative to a "
+        f"uniform one: between {format_number(density.min(), 3)} and "
+        f"{format_number(density.max(), 3)}"
     )
-    x = shares_axis("predicted probability below the target")
-    plot = Plot(x, Axis(0.0, top, "rows, relative to even"), about)
-    plot.band([0, 1], [low, low], [high, high], "plain")
+    plot = Plot(
+        make_share_axis("Predicted probability below the target"),
+        Axis(0.0, top, "Density (uniform = 1)"),
+        description,
+    )
+    plot.add_band([0, 1], [low, low], [high, high], "plain")
     edges = np.linspace(0, 1, bins + 1)
-    titles = [
-        f"{percent(a, 0)} to {percent(b, 0)}: {percent(share)} of the rows"
-        for a, b, share in zip(edges[:-1], edges[1:], scores.pit, strict=True)
-    ]
-    plot.columns(edges, level, "s0 soft", titles)
-    plot.line([0, 1], [1, 1], "rule")
+    titles = _describe_bins(edges, scores.pit_histogram)
+    plot.add_histogram(edges, density, "s0 soft", titles)
+    plot.add_line([0, 1], [1, 1], "rule")
     return Figure(
-        "Where targets fall",
-        plot.svg(),
-        "Flat is right. A hill in the middle means intervals are too wide, a bowl that "
-        "they are too narrow, a slope that predictions are shifted. The grey is what "
-        "chance does to a column in 95 of 100 such tables.",
-        (("s0 soft", "rows (PIT histogram)"), ("rule", "even")),
+        "PIT histogram",
+        plot.render(),
+        "Flat is correct. A peak in the middle means that intervals are too wide, "
+        "peaks at both ends that they are too narrow, and a slope that predictions are "
+        "biased. The grey band is the 95 % range for a bar of a correct model.",
+        (("s0 soft", "share of rows"), ("rule", "uniform")),
     )
 
 
-def residual_figure(found: Residuals, target: str) -> Figure:
-    """Errors against predictions."""
-    ends = found.ends
-    about = (
-        f"Target minus prediction against prediction, rows: {len(found.mean)}; "
-        f"outside their 90 % interval: {int(found.outside.sum())}"
-    )
-    x = Axis.around(found.mean, f"predicted {target}")
-    y = Axis.around(np.append(found.error, ends), "target minus prediction")
-    plot = Plot(x, y, about)
-    if len(found.centres) > 1:
-        # Groups end at their middles; the bands go on to the outermost rows.
-        centres = found.centres.copy()
-        centres[0], centres[-1] = found.mean.min(), found.mean.max()
-        plot.band(centres, ends[:, 0], ends[:, 3], "s0 wide")
-        plot.band(centres, ends[:, 1], ends[:, 2], "s0 wide")
-    plot.line([x.low, x.high], [0, 0], "rule")
-    titles = [
-        f"row {row}: predicted {number(mean)}, was {number(mean + error)}"
-        for row, mean, error in zip(found.rows, found.mean, found.error, strict=True)
+def _describe_bins(edges: np.ndarray, shares: np.ndarray) -> list[str]:
+    return [
+        f"{format_percent(low, 0)} to {format_percent(high, 0)}: "
+        f"{format_percent(share)} of rows"
+        for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True)
     ]
-    many, radius = (" many", 1.8) if len(titles) > _MANY else ("", 2.4)
-    for chosen, kind in ((~found.outside, "s0"), (found.outside, "s1")):
-        told = [title for title, one in zip(titles, chosen, strict=True) if one]
-        at = found.mean[chosen], found.error[chosen]
-        plot.points(*at, kind + many, told, radius)
+
+
+def draw_residuals(residuals: Residuals, target: str) -> Figure:
+    """Residuals against predictions."""
+    predicted, error = residuals.predicted, residuals.error
+    limits, outside = residuals.band_limits, residuals.outside
+    description = (
+        f"Residuals against predictions: {len(predicted)} rows, "
+        f"{int(outside.sum())} outside their 90 % interval"
+    )
+    x = Axis.around(predicted, f"Predicted {target}")
+    y = Axis.around(np.append(error, limits), "Target minus prediction")
+    plot = Plot(x, y, description)
+    if len(residuals.group_centres) > 1:
+        # The bands extend from the outer group centres to the outermost rows.
+        centres = residuals.group_centres.copy()
+        centres[0], centres[-1] = predicted.min(), predicted.max()
+        plot.add_band(centres, limits[:, 0], limits[:, 3], "s0 wide")
+        plot.add_band(centres, limits[:, 1], limits[:, 2], "s0 wide")
+    plot.add_line([x.low, x.high], [0, 0], "rule")
+    titles = np.array(
+        [
+            f"row {row}: predicted {format_number(mean)}, "
+            f"observed {format_number(mean + difference)}"
+            for row, mean, difference in zip(
+                residuals.row_numbers, predicted, error, strict=True
+            )
+        ],
+        object,
+    )
+    many, radius = (" many", 1.8) if len(titles) > _MANY_DOTS else ("", 2.4)
+    for chosen, kind in ((~outside, "s0"), (outside, "s1")):
+        plot.add_points(
+            predicted[chosen], error[chosen], kind + many, titles[chosen], radius
+        )
     return Figure(
         "Residuals",
-        plot.svg(),
-        "Each dot is a row. The bands are what the model predicts of half and of nine "
-        "tenths of the targets, averaged over rows with like predictions. A trend of "
-        "the dots away from zero is something that the model has missed.",
+        plot.render(),
+        "Each dot is a row. The bands are the predicted 50 % and 90 % intervals, "
+        "averaged over rows with similar predictions. A trend of the dots away from "
+        "zero is structure that the model has missed.",
         (("s0", "inside its 90 % interval"), ("s1", "outside")),
     )
 
 
-def reliability_figure(scores: ClassScores, effective: float) -> Figure:
-    """How often the predicted class is right, against how sure the model is."""
-    about = "How often the predicted class is right, against its stated probability: "
-    about += ", ".join(
-        f"{percent(a, 0)} stated, {percent(b, 0)} right"
-        for a, b in zip(scores.stated, scores.found, strict=True)
+def draw_reliability(scores: ClassificationScores, effective_rows: float) -> Figure:
+    """Accuracy against the probability of the predicted class."""
+    confidence, accuracy = scores.bin_confidence, scores.bin_accuracy
+    description = "Accuracy against the probability of the predicted class: "
+    description += ", ".join(
+        f"{format_percent(share, 0)} at {format_percent(level, 0)}"
+        for level, share in zip(confidence, accuracy, strict=True)
     )
-    x = shares_axis("stated probability of the predicted class")
-    plot = Plot(x, shares_axis("rows that are right"), about)
-    plot.line([0, 1], [0, 1], "rule")
-    low, high = _wilson(scores.found, np.maximum(scores.share * effective, 1e-9))
-    plot.whiskers(scores.stated, low, high, "s0 thin")
-    plot.line(scores.stated, scores.found, "s0")
-    titles = [
-        f"{percent(a)} stated, {percent(b)} right ({percent(share)} of the rows)"
-        for a, b, share in zip(scores.stated, scores.found, scores.share, strict=True)
+    plot = Plot(
+        make_share_axis("Probability of the predicted class"),
+        make_share_axis("Accuracy"),
+        description,
+    )
+    plot.add_line([0, 1], [0, 1], "rule")
+    ranges = [
+        _wilson_interval(share, count)
+        for share, count in zip(
+            accuracy, scores.bin_share * effective_rows, strict=True
+        )
     ]
-    plot.points(scores.stated, scores.found, "s0", titles, 3.4)
+    plot.add_error_bars(confidence, *np.transpose(ranges), "s0 thin")
+    plot.add_line(confidence, accuracy, "s0")
+    titles = [
+        f"probability {format_percent(level)}, accuracy {format_percent(share)} "
+        f"({format_percent(size)} of rows)"
+        for level, share, size in zip(
+            confidence, accuracy, scores.bin_share, strict=True
+        )
+    ]
+    plot.add_points(confidence, accuracy, "s0", titles, 3.4)
     return Figure(
         "Reliability",
-        plot.svg(),
-        "On the dashed line, a class that is given 80 % is right in 80 of 100 rows. "
-        "Below it the model is too sure, above it not sure enough. Upright lines are "
-        "what chance allows (95 %); they are long where a bin has few rows.",
-        (("s0", "found, in 15 bins"), ("rule", "as stated")),
+        plot.render(),
+        "On the dashed line, classes predicted with 80 % are correct in 80 of 100 "
+        "rows. Below it the model is overconfident, above it underconfident. Error "
+        "bars are 95 % intervals (Wilson).",
+        (("s0", "observed, in 15 bins"), ("rule", "perfect calibration")),
     )
 
 
-def sureness_figure(scores: ClassScores) -> Figure:
-    """How many rows are predicted with which probability."""
-    edges = np.linspace(0, 1, len(scores.spread) + 1)
-    titles = [
-        f"{percent(a, 0)} to {percent(b, 0)}: {percent(share)} of the rows"
-        for a, b, share in zip(edges[:-1], edges[1:], scores.spread, strict=True)
-    ]
-    most = titles[int(scores.spread.argmax())]
-    about = f"Stated probabilities of the predicted class; the highest column is {most}"
-    x = shares_axis("stated probability of the predicted class")
-    top = float(scores.spread.max()) * 1.05
-    plot = Plot(x, Axis(0.0, top, "share of rows", words=_whole_percent), about)
-    plot.columns(edges, scores.spread, "s0 soft", titles)
+def _wilson_interval(share: float, count: float) -> tuple[float, float]:
+    """Wilson's 95 % interval; weighted counts are rounded to whole rows."""
+    rows = max(round(count), 1)
+    interval = binomtest(round(share * rows), rows).proportion_ci(0.95, "wilson")
+    return interval.low, interval.high
+
+
+def draw_confidence(scores: ClassificationScores) -> Figure:
+    """Histogram of the probability of the predicted class."""
+    shares = scores.confidence_histogram
+    edges = np.linspace(0, 1, len(shares) + 1)
+    titles = _describe_bins(edges, shares)
+    description = (
+        "Histogram of the probability of the predicted class; the highest bar is "
+        f"{titles[int(shares.argmax())]}"
+    )
+    y = Axis(
+        0.0,
+        float(shares.max()) * 1.05,
+        "Share of rows",
+        format_tick=lambda share: format_percent(share, 0),
+    )
+    plot = Plot(make_share_axis("Probability of the predicted class"), y, description)
+    plot.add_histogram(edges, shares, "s0 soft", titles)
     return Figure(
-        "How sure it is",
-        plot.svg(),
-        "How many rows have their most probable class stated with which probability. "
-        "Columns on the right are rows that the model takes for clear.",
+        "Confidence",
+        plot.render(),
+        "Distribution of the probability of the predicted class over rows. Bars on the "
+        "right are rows that the model is sure of.",
     )
 
 
-def _whole_percent(share: float) -> str:
-    return percent(share, 0)
-
-
-def _wilson(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval for a share that was found in so many rows."""
-    square = _WIDE**2
-    middle = (share + square / (2 * count)) / (1 + square / count)
-    half = np.sqrt(share * (1 - share) / count + square / (4 * count**2))
-    half *= _WIDE / (1 + square / count)
-    return middle - half, middle + half
-
-
-def roc_figure(scores: ClassScores) -> Figure:
-    """Rows that are caught, against false alarms."""
-    about = "ROC curves; area under the curve: " + _areas(scores, "area")
+def draw_roc(scores: ClassificationScores) -> Figure:
+    """ROC curves."""
+    areas = [f"{curve.name} {format_number(curve.auc, 3)}" for curve in scores.curves]
     plot = Plot(
-        shares_axis("false alarms, of rows of other classes"),
-        shares_axis("caught, of rows of the class"),
-        about,
+        make_share_axis("False positive rate"),
+        make_share_axis("True positive rate"),
+        f"ROC curves; area under the curve: {', '.join(areas)}",
     )
-    plot.line([0, 1], [0, 1], "rule")
-    for place, one in enumerate(scores.curves):
-        plot.line(one.false_rate, one.recall, series(place))
-    legend = [
-        (series(place), f"{one.name} (area {number(one.area, 3)})")
-        for place, one in enumerate(scores.curves)
-    ]
+    plot.add_line([0, 1], [0, 1], "rule")
+    legend = []
+    for index, curve in enumerate(scores.curves):
+        colour = choose_colour(index)
+        plot.add_line(curve.false_positive_rate, curve.true_positive_rate, colour)
+        legend.append((colour, f"{curve.name} (AUC {format_number(curve.auc, 3)})"))
     return Figure(
-        "ROC",
-        plot.svg(),
-        "Each point is a probability from which a row is taken for the class. The "
-        "nearer to the upper left corner the better; the dashed line is guessing.",
+        "ROC curve",
+        plot.render(),
+        "Each point is a threshold of the probability above which a row is assigned to "
+        "the class. The closer to the upper left corner the better; the dashed line is "
+        "guessing.",
         (*legend, ("rule", "guessing")),
     )
 
 
-def precision_figure(scores: ClassScores) -> Figure:
-    """Precision against recall."""
-    about = "Precision against recall; average precision: "
-    plot = Plot(
-        shares_axis("recall: caught, of rows of the class"),
-        shares_axis("precision: right, of rows taken for the class"),
-        about + _areas(scores, "precision_mean"),
-    )
-    for place, one in enumerate(scores.curves):
-        plot.line([0, 1], [one.share, one.share], f"{series(place)} thin dashed")
-        plot.line(one.recall, one.precision, series(place))
-    legend = [
-        (series(place), f"{one.name} (average {number(one.precision_mean, 3)})")
-        for place, one in enumerate(scores.curves)
+def draw_precision(scores: ClassificationScores) -> Figure:
+    """Precision-recall curves."""
+    averages = [
+        f"{curve.name} {format_number(curve.average_precision, 3)}"
+        for curve in scores.curves
     ]
+    plot = Plot(
+        make_share_axis("Recall"),
+        make_share_axis("Precision"),
+        f"Precision-recall curves; average precision: {', '.join(averages)}",
+    )
+    legend = []
+    for index, curve in enumerate(scores.curves):
+        colour = choose_colour(index)
+        guessing = [curve.prevalence, curve.prevalence]
+        plot.add_line([0, 1], guessing, f"{colour} thin dashed")
+        plot.add_line(curve.recall, curve.precision, colour)
+        average = format_number(curve.average_precision, 3)
+        legend.append((colour, f"{curve.name} (average precision {average})"))
     return Figure(
-        "Precision and recall",
-        plot.svg(),
-        "How many of the rows that are taken for the class belong to it, as more of "
-        "them are caught. Thin dashes are the class's share of all rows: guessing.",
+        "Precision-recall curve",
+        plot.render(),
+        "Precision is the share of correct rows among those assigned to the class, "
+        "recall the share of the class that is found. Thin dashed lines are guessing: "
+        "the share of the class among all rows.",
         tuple(legend),
     )
-
-
-def _areas(scores: ClassScores, what: str) -> str:
-    said = [f"{one.name} {number(getattr(one, what), 3)}" for one in scores.curves]
-    return ", ".join(said)
