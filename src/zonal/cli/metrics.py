@@ -1,38 +1,46 @@
-"""Scores as lines for people to read."""
+"""Scores as table rows for people to read."""
 
 from typing import Any
 
 import numpy as np
 
-__all__ = ["metric_lines"]
+__all__ = ["describe_metrics"]
 
 
-def metric_lines(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Scores with a word on what each means."""
-    found = [("measured on", f"{metrics['rows']:,}", "rows")]
+def describe_metrics(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Names and values of scores, each with an explanation."""
+    table = [("test rows", f"{metrics['rows']:,}", "")]
     if "rmse" in metrics:
-        found += [
-            ("RMSE", f"{metrics['rmse']:.4g}", "error, as a root mean square"),
-            ("R²", f"{metrics['r2']:.4f}", "share of the variance explained"),
-            ("NLL", f"{metrics['nll']:.4f}", "minus the mean log density; low is good"),
-        ]
-        if np.isfinite(metrics["crps"]):
-            words = "error of whole distributions; low is good"
-            found.append(("CRPS", f"{metrics['crps']:.4g}", words))
-        found += [
-            (f"{stated} intervals", f"{share:.1%}", "of the rows lie inside")
-            for stated, share in metrics["coverage"].items()
-        ]
-        return found
-    frequent = (
-        f"the most frequent class alone would give {metrics['most_frequent']:.4f}"
+        return table + _describe_regression(metrics)
+    return table + _describe_classification(metrics)
+
+
+def _describe_regression(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
+    table = [
+        ("RMSE", f"{metrics['rmse']:.4g}", "root mean squared error"),
+        ("R²", f"{metrics['r2']:.4f}", "share of the variance explained"),
+        ("NLL", f"{metrics['nll']:.4f}", "mean negative log density; lower is better"),
+    ]
+    if np.isfinite(metrics["crps"]):
+        meaning = "continuous ranked probability score; lower is better"
+        table.append(("CRPS", f"{metrics['crps']:.4g}", meaning))
+    return table + [
+        (f"{level} intervals", f"{share:.1%}", "of the test rows lie inside")
+        for level, share in metrics["coverage"].items()
+    ]
+
+
+def _describe_classification(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
+    majority = (
+        f"always predicting the most frequent class: {metrics['most_frequent']:.4f}"
     )
-    found.append(("accuracy", f"{metrics['accuracy']:.4f}", frequent))
+    table = [("accuracy", f"{metrics['accuracy']:.4f}", majority)]
     if np.isfinite(metrics["auc"]):
-        words = "one half is guessing, one is perfect"
-        found.append(("AUC", f"{metrics['auc']:.4f}", words))
+        meaning = "area under the ROC curve; 0.5 is guessing, 1 is perfect"
+        table.append(("AUC", f"{metrics['auc']:.4f}", meaning))
+    log_loss = "mean negative log probability of the true class; lower is better"
     return [
-        *found,
-        ("log loss", f"{metrics['log_loss']:.4f}", "of the true classes; low is good"),
-        ("ECE", f"{metrics['ece']:.4f}", "how far stated probabilities are off"),
+        *table,
+        ("log loss", f"{metrics['log_loss']:.4f}", log_loss),
+        ("ECE", f"{metrics['ece']:.4f}", "expected calibration error"),
     ]
