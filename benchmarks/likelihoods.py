@@ -29,7 +29,12 @@ import warnings
 import numpy as np
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
-from zonal_bench.tables import find_data_folder, hash_rows, read_columns, susy_split
+from zonal_bench.tables import (
+    find_data_folder,
+    hash_rows,
+    load_susy_split,
+    read_columns,
+)
 
 from zonal import (
     ArraySource,
@@ -153,7 +158,7 @@ def noise(**_) -> None:
 
 def convergence(data: str | None, plot: str | None, features: int, **_) -> None:
     folder = find_data_folder(data)
-    rows = susy_split(folder)
+    rows = load_susy_split(folder)
     curves = {
         f"SUSY, {start}": values
         for start, values in trace_bounds(rows.x, rows.y, features).items()

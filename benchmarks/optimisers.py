@@ -22,7 +22,7 @@ import warnings
 
 import numpy as np
 from zonal_bench.scores import score_numbers
-from zonal_bench.tables import Split, find_data_folder, uci_split
+from zonal_bench.tables import Split, find_data_folder, load_uci_split
 
 from zonal import ArraySource, Recipe, whiten
 from zonal.engine.bound import evaluate
@@ -114,7 +114,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"optimisers: {os.cpu_count()} cores, {datetime.date.today()}")
     for name in options.tables:
-        split = uci_split(find_data_folder(options.data), name)
+        split = load_uci_split(find_data_folder(options.data), name)
         scaling = Scaling.learn(ArraySource(split.x, split.y))
         source = ArraySource(scaling.inputs(split.x), split.y)
         start = learn(source, Recipe(most_steps=0)).process

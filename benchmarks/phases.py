@@ -18,7 +18,7 @@ import time
 import warnings
 
 import numpy as np
-from zonal_bench.tables import find_data_folder, uci_split
+from zonal_bench.tables import find_data_folder, load_uci_split
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
 from zonal.engine.bound import evaluate
@@ -82,7 +82,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"phases: {os.cpu_count()} cores, {datetime.date.today()}")
     for name in options.tables:
-        split = uci_split(find_data_folder(options.data), name)
+        split = load_uci_split(find_data_folder(options.data), name)
         scaling = Scaling.learn(ArraySource(split.x, split.y))
         x = scaling.inputs(split.x)
         for levels in (20, 60):

@@ -255,7 +255,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         _define(
             uci,
-            dict.fromkeys(tables.UCI, tables.uci_split),
+            dict.fromkeys(tables.UCI, tables.load_uci_split),
             _UCI_METHODS,
             splits=10,
             once=tables.LARGE,
@@ -263,32 +263,32 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         _define(
             susy,
-            {"susy": tables.susy_split},
+            {"susy": tables.load_susy_split},
             ("paper-7", "levels-5", "zonal", "lightgbm", "network", "linear", "gpfy"),
             splits=5,
             limits={"gpfy": 150.0},
         ),
-        _define(song, {"song": tables.song_split}, _LARGE_METHODS, splits=3),
-        _define(buzz, {"buzz": tables.buzz_split}, _LARGE_METHODS, splits=3),
+        _define(song, {"song": tables.load_song_split}, _LARGE_METHODS, splits=3),
+        _define(buzz, {"buzz": tables.load_buzz_split}, _LARGE_METHODS, splits=3),
         _define(
             houseelectric,
-            {"houseelectric": tables.household_split},
+            {"houseelectric": tables.load_household_split},
             _LARGE_METHODS,
             splits=3,
         ),
         _define(
             airline,
-            {"flights": tables.flights_split, "late": tables.late_split},
+            {"flights": tables.load_flights_split, "late": tables.load_late_split},
             ("zonal", "zonal-1024", "lightgbm", "linear"),
         ),
         _define(
             covtype,
-            {"covtype": tables.covtype_split},
+            {"covtype": tables.load_covtype_split},
             ("zonal", "lightgbm", "linear"),
         ),
         _define(
             speed,
-            dict.fromkeys(("kin40k", "protein"), tables.uci_split),
+            dict.fromkeys(("kin40k", "protein"), tables.load_uci_split),
             (
                 *(f"zonal-{seconds}s" for seconds in BUDGETS),
                 "gpytorch-1024",
@@ -298,12 +298,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         _define(
             sizes,
-            dict.fromkeys(("kin40k", "protein", "pol"), tables.uci_split),
+            dict.fromkeys(("kin40k", "protein", "pol"), tables.load_uci_split),
             ("zonal-512", "zonal-4096"),
         ),
         _define(
             layouts,
-            dict.fromkeys(("kin40k", "protein", "pol"), tables.uci_split),
+            dict.fromkeys(("kin40k", "protein", "pol"), tables.load_uci_split),
             _LAYOUT_METHODS,
             settings=Settings(steps=20),
         ),

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-__all__ = ["BUZZ", "HOUSEHOLD", "PUBLIC", "SONG", "SUSY", "PublicFile"]
+__all__ = ["BUZZ", "HOUSEHOLD", "SONG", "SUSY", "PublicFile"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,4 +180,3 @@ HOUSEHOLD = PublicFile(
     dates=(("Date", "timestamp[s]"), ("Time", "time32[s]")),
     source="archive.ics.uci.edu/dataset/235",
 )
-PUBLIC = (SUSY, SONG, BUZZ, HOUSEHOLD)

@@ -30,17 +30,17 @@ __all__ = [
     "LARGE",
     "UCI",
     "Split",
-    "buzz_split",
-    "covtype_split",
     "find_data_folder",
-    "flights_split",
     "hash_rows",
-    "household_split",
-    "late_split",
+    "load_buzz_split",
+    "load_covtype_split",
+    "load_flights_split",
+    "load_household_split",
+    "load_late_split",
+    "load_song_split",
+    "load_susy_split",
+    "load_uci_split",
     "read_columns",
-    "song_split",
-    "susy_split",
-    "uci_split",
 ]
 
 UCI = (
@@ -107,7 +107,7 @@ def read_columns(folder: Path, name: str) -> dict[str, np.ndarray]:
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def uci_split(folder: Path, name: str, split: int = 0) -> Split:
+def load_uci_split(folder: Path, name: str, split: int = 0) -> Split:
     """A published split; for tables without masks, a random tenth for testing."""
     parts = read_columns(folder, name)
     if name == "houseelectric_hourly":
@@ -118,7 +118,7 @@ def uci_split(folder: Path, name: str, split: int = 0) -> Split:
     return _make_standardised(name, _stack_columns(parts, inputs), parts["y"], test)
 
 
-def susy_split(folder: Path, name: str = "susy", split: int = 0) -> Split:
+def load_susy_split(folder: Path, name: str = "susy", split: int = 0) -> Split:
     """The last tenth of the public file for testing, or the part of 21,000 rows."""
     path = SUSY.find(folder)
     if path is not None:
@@ -134,7 +134,7 @@ def susy_split(folder: Path, name: str = "susy", split: int = 0) -> Split:
     return Split(name, x[train], y[train], x[test], y[test], classes=2)
 
 
-def song_split(folder: Path, name: str = "song", split: int = 0) -> Split:
+def load_song_split(folder: Path, name: str = "song", split: int = 0) -> Split:
     """The year of a song from its timbre; a random fifth for testing."""
     path = SONG.find(folder)
     parts = read_columns(folder, "song_1176") if path is None else SONG.read(path)
@@ -143,7 +143,7 @@ def song_split(folder: Path, name: str = "song", split: int = 0) -> Split:
     return _make_standardised(name, x, y, _draw_mask(len(y), 0.2, split))
 
 
-def buzz_split(folder: Path, name: str = "buzz", split: int = 0) -> Split:
+def load_buzz_split(folder: Path, name: str = "buzz", split: int = 0) -> Split:
     """Discussions of a topic from earlier counts; a random fifth for testing."""
     path = BUZZ.find(folder)
     if path is None:
@@ -156,7 +156,9 @@ def buzz_split(folder: Path, name: str = "buzz", split: int = 0) -> Split:
     return _make_standardised(name, x, y, _draw_mask(len(y), 0.2, split))
 
 
-def household_split(folder: Path, name: str = "houseelectric", split: int = 0) -> Split:
+def load_household_split(
+    folder: Path, name: str = "houseelectric", split: int = 0
+) -> Split:
     """Power from time, voltage and meters; a random fifth for testing."""
     path = HOUSEHOLD.find(folder)
     if path is None:
@@ -169,7 +171,7 @@ def household_split(folder: Path, name: str = "houseelectric", split: int = 0) -
     return _make_standardised(name, x, y, _draw_mask(len(y), 0.2, split))
 
 
-def flights_split(folder: Path, name: str = "flights", split: int = 0) -> Split:
+def load_flights_split(folder: Path, name: str = "flights", split: int = 0) -> Split:
     """Minutes of delay, at most 360; a tenth by row hash for testing."""
     parts = read_columns(folder, "flights_3m")
     y = parts.pop("delay")
@@ -179,7 +181,7 @@ def flights_split(folder: Path, name: str = "flights", split: int = 0) -> Split:
     return _make_standardised(name, x, y, hash_rows(x, split) % np.uint64(10) == 0)
 
 
-def late_split(folder: Path, name: str = "late", split: int = 0) -> Split:
+def load_late_split(folder: Path, name: str = "late", split: int = 0) -> Split:
     """Whether a flight is over 15 minutes late; a tenth by row hash for testing."""
     parts = read_columns(folder, "flights_3m")
     y = (parts.pop("delay") > _LATE).astype(np.float64)
@@ -188,7 +190,7 @@ def late_split(folder: Path, name: str = "late", split: int = 0) -> Split:
     return Split(name, x[~test], y[~test], x[test], y[test], classes=2)
 
 
-def covtype_split(folder: Path, name: str = "covtype", split: int = 0) -> Split:
+def load_covtype_split(folder: Path, name: str = "covtype", split: int = 0) -> Split:
     """Seven kinds of forest; a fifth by row hash for testing."""
     parts = read_columns(folder, "covtype")
     _, y = np.unique(parts.pop("Cover_Type"), return_inverse=True)

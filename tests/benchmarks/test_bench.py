@@ -23,12 +23,12 @@ from zonal_bench.samples import QUICK, quick_run, write_samples
 from zonal_bench.scores import make_normal, score_classes, score_numbers
 from zonal_bench.tables import (
     Split,
-    buzz_split,
     find_data_folder,
-    household_split,
-    song_split,
-    susy_split,
-    uci_split,
+    load_buzz_split,
+    load_household_split,
+    load_song_split,
+    load_susy_split,
+    load_uci_split,
 )
 
 PROJECT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def split():
 def test_susy_is_read_correctly(folder):
     with gzip.open(folder / "SUSY.csv.gz", "rt") as file:
         truth = np.loadtxt(file, delimiter=",")
-    split = susy_split(folder)
+    split = load_susy_split(folder)
     x = np.vstack([split.x, split.x_test])
     np.testing.assert_allclose(x, truth[:, 1:9], rtol=1e-6)
     assert np.array_equal(np.concatenate([split.y, split.y_test]), truth[:, 0])
@@ -68,7 +68,7 @@ def test_songs_and_discussions_are_read_correctly(folder):
     read = SONG.read(folder / "YearPredictionMSD.txt")
     assert np.array_equal(read["year"], truth[:, 0])
     np.testing.assert_allclose(read["t89"], truth[:, 90], rtol=1e-6)
-    for one in (song_split(folder), buzz_split(folder)):
+    for one in (load_song_split(folder), load_buzz_split(folder)):
         assert len(one.y) + len(one.y_test) == 120
         assert abs(one.y.mean()) < 1e-9
         assert abs(one.y.std() - 1) < 1e-9
@@ -80,11 +80,11 @@ def test_households_have_gaps_and_times(folder, tmp_path):
     assert read["Date"][0] == np.datetime64("2006-12-16")
     assert read["Time"][0] == 17 * 3600 + 24 * 60
     assert np.isnan(read["Voltage"][1])
-    split = household_split(folder)
+    split = load_household_split(folder)
     assert len(split.y) + len(split.y_test) == 119
     with zipfile.ZipFile(tmp_path / "household_power_consumption.zip", "w") as archive:
         archive.write(folder / "household_power_consumption.txt", "inside.txt")
-    again = household_split(tmp_path)
+    again = load_household_split(tmp_path)
     assert np.array_equal(again.x, split.x)
 
 
@@ -97,9 +97,9 @@ def test_files_with_other_columns_raise(tmp_path):
     with pytest.warns(UserWarning, match="1 rows, the published file 5,000,000"):
         SUSY.read(path)
     with pytest.raises(FileNotFoundError, match=r"kin40k\.parquet is not in"):
-        uci_split(tmp_path, "kin40k")
+        load_uci_split(tmp_path, "kin40k")
     with pytest.raises(FileNotFoundError, match="download it from"):
-        buzz_split(tmp_path)
+        load_buzz_split(tmp_path)
 
 
 def test_the_data_folder_comes_from_the_environment(monkeypatch, tmp_path):

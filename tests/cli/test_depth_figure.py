@@ -5,9 +5,9 @@ import pytest
 
 from zonal import NTK, ContinuousDepth
 from zonal.cli.depth_figure import (
+    compute_relative_eigenvalues,
     draw_depth_figure,
     format_depth_table,
-    relative_eigenvalues,
 )
 
 
@@ -16,8 +16,8 @@ from zonal.cli.depth_figure import (
 )
 @pytest.mark.parametrize("dimension", [4, 11])
 def test_beta_reproduces_depth(depth, beta, dimension):
-    network = relative_eigenvalues(NTK(depth), dimension, 20)
-    continuous = relative_eigenvalues(ContinuousDepth(beta, 50), dimension, 20)
+    network = compute_relative_eigenvalues(NTK(depth), dimension, 20)
+    continuous = compute_relative_eigenvalues(ContinuousDepth(beta, 50), dimension, 20)
     # The spectra fall by two to eight decades; the pairs agree within a factor of 3.
     assert np.abs(np.log(network / continuous)).max() < np.log(3)
 

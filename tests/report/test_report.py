@@ -31,7 +31,7 @@ from zonal.report.writing import write_report
 from zonal.scores.classification import score_classification
 from zonal.scores.held_out import HeldOut, check_held_out
 from zonal.scores.regression import (
-    binomial_range,
+    compute_binomial_range,
     compute_residuals,
     score_regression,
 )
@@ -277,9 +277,9 @@ def test_regression_scores(regressor):
 
 def test_binomial_range_covers_simulated_tables():
     inside = np.random.default_rng(0).binomial(80, 0.9, 20_000) / 80
-    low, high = binomial_range(0.9, 80.0)
+    low, high = compute_binomial_range(0.9, 80.0)
     assert np.allclose([low, high], np.quantile(inside, [0.025, 0.975]), atol=1 / 80)
-    low, high = binomial_range(0.95, 1.0)  # a single row
+    low, high = compute_binomial_range(0.95, 1.0)  # a single row
     assert (low, high) == (0, 1)
 
 

@@ -19,10 +19,10 @@ from zonal.prior.kernels import NTK, ContinuousDepth, Kernel
 from zonal.prior.polynomials import harmonic_count
 
 __all__ = [
+    "compute_relative_eigenvalues",
     "draw_depth_figure",
     "figure",
     "format_depth_table",
-    "relative_eigenvalues",
 ]
 
 _INPUTS = (3, 10)
@@ -52,14 +52,14 @@ def figure(name: str, out: str | None) -> None:
     click.echo(f"figure: {path}")
 
 
-def relative_eigenvalues(
+def compute_relative_eigenvalues(
     kernel: Kernel, dimension: int, max_level: int
 ) -> Float[np.ndarray, " levels"]:
     """λ_l / λ_1 for levels 1, ..., L, where λ_l is the variance of one harmonic.
 
     Examples
     --------
-    >>> relative_eigenvalues(NTK(depth=5), dimension=4, max_level=3).round(3)
+    >>> compute_relative_eigenvalues(NTK(depth=5), dimension=4, max_level=3).round(3)
     array([1.  , 0.32, 0.1 ])
     """
     weights = kernel.level_weights(dimension, max_level)[1:]
@@ -93,7 +93,7 @@ def format_depth_table(levels: Sequence[int] = (1, 2, 3, 5, 10, 20, 30, 40, 50))
                 f"{'level':>10s}" + "".join(f"{level:>10d}" for level in levels)
             )
             for name, kernel in members:
-                values = relative_eigenvalues(kernel, n_inputs + 1, _MAX_LEVEL)
+                values = compute_relative_eigenvalues(kernel, n_inputs + 1, _MAX_LEVEL)
                 row = "".join(f"{values[level - 1]:10.2e}" for level in levels)
                 lines.append(f"{name:>10s}{row}")
     return "\n".join(lines)
@@ -113,7 +113,7 @@ def draw_depth_figure(out: Path) -> None:
     for row, n_inputs in zip(axes, _INPUTS, strict=True):
         for axis, members in zip(row, families.values(), strict=True):
             for colour, (name, kernel) in zip(colours, members, strict=True):
-                values = relative_eigenvalues(kernel, n_inputs + 1, _MAX_LEVEL)
+                values = compute_relative_eigenvalues(kernel, n_inputs + 1, _MAX_LEVEL)
                 axis.plot(
                     np.arange(1, _MAX_LEVEL + 1), values, color=colour, label=name
                 )

@@ -97,6 +97,7 @@ _MOST_COLUMNS = 5
 )
 @click.option(
     "--place",
+    "coordinates",
     nargs=2,
     metavar="LAT LON",
     help="Columns of latitude and longitude, in degrees.",
@@ -148,7 +149,7 @@ def fit(
     report_file: str | None,
     weight: str | None,
     drop: tuple[str, ...],
-    place: tuple[str, str] | None,
+    coordinates: tuple[str, str] | None,
     likelihood: str | None,
     features: int,
     solve_features: int | None,
@@ -176,22 +177,22 @@ def fit(
     if report_file is not None:
         check_output_path(report_file, *others, out)
     stream = open_tables(data, delimiter)
-    roles = [target, weight, *(place or ())]
+    roles = [target, weight, *(coordinates or ())]
     check_distinct(*roles)
     check_columns(stream, [*(name for name in roles if name is not None), *drop])
     if needed := [name for name in roles if name in drop]:
         raise ValueError(f"column {needed[0]!r} is needed; do not --drop it")
-    names = _order_columns(stream, drop, place)
+    names = _order_columns(stream, drop, coordinates)
     test: BatchReader | None = None
     if test_file is not None:
         test, test_share = open_tables([test_file], delimiter), 0.0
         check_columns(test, names)
     with ProgressDisplay(quiet, max_time) as display:
         rows = ProgressReader(stream, display.show_rows)
-        profile = profile_target(rows, target, test_share, seed, place or ())
+        profile = profile_target(rows, target, test_share, seed, coordinates or ())
         task = _choose_task(task, likelihood, profile, display)
         _print_row_counts(display, profile)
-        model = _build_model(task, likelihood, names, target, weight, place)
+        model = _build_model(task, likelihood, names, target, weight, coordinates)
         model.set_params(
             n_features=features,
             solve_features=solve_features,
@@ -284,10 +285,10 @@ def _print_row_counts(display: ProgressDisplay, profile: TargetProfile) -> None:
 
 
 def _order_columns(
-    stream: BatchReader, drop: tuple[str, ...], place: tuple[str, str] | None
+    stream: BatchReader, drop: tuple[str, ...], coordinates: tuple[str, str] | None
 ) -> list[str]:
     """Columns that are used: latitude and longitude, then the others in order."""
-    first = list(place or ())
+    first = list(coordinates or ())
     others = [name for name in stream.names if name not in drop and name not in first]
     return first + others
 
@@ -298,10 +299,10 @@ def _build_model(
     names: list[str],
     target: str,
     weight: str | None,
-    place: tuple[str, str] | None,
+    coordinates: tuple[str, str] | None,
 ) -> SphericalGP:
-    geometry: Any = place
-    if place is not None and set(names) <= {*place, target, weight}:
+    geometry: Any = coordinates
+    if coordinates is not None and set(names) <= {*coordinates, target, weight}:
         geometry = "sphere"
     if likelihood is None:
         likelihood = _LIKELIHOODS["counts"][0] if task == "counts" else "auto"

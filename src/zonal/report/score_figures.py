@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 from zonal.report.drawing import Axis, Plot
 from zonal.report.formatting import format_number, format_percent
 from zonal.scores.classification import ClassificationScores
-from zonal.scores.regression import RegressionScores, Residuals, binomial_range
+from zonal.scores.regression import RegressionScores, Residuals, compute_binomial_range
 
 __all__ = [
     "Figure",
@@ -62,7 +62,7 @@ def draw_coverage(scores: RegressionScores, effective_rows: float) -> Figure:
         description,
     )
     grid = np.linspace(0, 1, 101)
-    plot.add_band(grid, *binomial_range(grid, effective_rows), "plain")
+    plot.add_band(grid, *compute_binomial_range(grid, effective_rows), "plain")
     plot.add_line([0, 1], [0, 1], "rule")
     plot.add_line(scores.levels, scores.observed_coverage, "s0")
     titles = [
@@ -84,7 +84,9 @@ def draw_pit_histogram(scores: RegressionScores, effective_rows: float) -> Figur
     """Histogram of the probability integral transform."""
     bins = len(scores.pit_histogram)
     density = scores.pit_histogram * bins
-    low, high = (float(end) * bins for end in binomial_range(1 / bins, effective_rows))
+    low, high = (
+        float(end) * bins for end in compute_binomial_range(1 / bins, effective_rows)
+    )
     top = max(float(density.max()), high) * 1.05
     description = (
         "Histogram of the predicted probability below each target, relative to a "

@@ -9,7 +9,7 @@ from zonal.report.globe import Globe
 from zonal.report.score_figures import Figure
 from zonal.report.spectrum import Spectrum
 from zonal.scores.classification import ClassificationScores
-from zonal.scores.regression import RegressionScores, binomial_range
+from zonal.scores.regression import RegressionScores, compute_binomial_range
 
 __all__ = [
     "describe_classification",
@@ -131,7 +131,7 @@ def render_coverage_table(scores: RegressionScores, effective_rows: float) -> st
     """Coverage of prediction intervals at the usual levels."""
     body = []
     for level, share in scores.coverage:
-        low, high = binomial_range(level, effective_rows)
+        low, high = compute_binomial_range(level, effective_rows)
         verdict = "consistent with nominal"
         if share < low - _ROUNDING or share > high + _ROUNDING:
             verdict = "too narrow" if share < low else "too wide"

@@ -18,7 +18,7 @@ __all__ = [
     "HEADLINE_LEVELS",
     "RegressionScores",
     "Residuals",
-    "binomial_range",
+    "compute_binomial_range",
     "compute_residuals",
     "score_regression",
 ]
@@ -86,14 +86,14 @@ def score_regression(distribution: Any, rows: HeldOut) -> RegressionScores:
     )
 
 
-def binomial_range(
+def compute_binomial_range(
     probability: Float[np.ndarray, " values"] | float, effective_rows: float
 ) -> tuple[Any, Any]:
     """Central 95 % range of an observed share when its true value is `probability`.
 
     Examples
     --------
-    >>> low, high = binomial_range(0.9, 100.0)
+    >>> low, high = compute_binomial_range(0.9, 100.0)
     >>> float(low), float(high)
     (0.84, 0.95)
     """
@@ -143,7 +143,7 @@ def _compute_crps(prediction: Any, y: Rows, weight: Rows) -> float | None:
 
 def _mean_absolute(mean: Any, std: Any) -> np.ndarray:
     """Mean absolute value of a normal variable."""
-    return foldnorm.mean(np.abs(mean) / std, scale=std)
+    return np.asarray(foldnorm.mean(np.abs(mean) / std, scale=std))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
