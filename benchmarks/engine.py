@@ -1,16 +1,16 @@
-"""Speed and memory of the engine, as ratios taken side by side in one run.
+"""Speed and memory of the engine, relative to BLAS in the same run.
 
     python benchmarks/engine.py speed
     python benchmarks/engine.py memory
 
-``speed``: seeded normal rows, 8 columns, 1024 features, float32. Each part is timed in
-turns with its yardstick, the best of several rounds: the statistics pass against the
-SYRK calls alone on equally large chunks; the full value and gradient against the
-statistics pass; predictions with deviations against one product of the rows with a
-features x features matrix; fitting energies and noise at a tenth of the rows and all.
+``speed``: seeded normal rows, 8 columns, 1024 features, float32. Each task alternates
+with its reference, best of several rounds: a statistics pass with the SYRK calls on
+chunks of the same size; value and gradient with a statistics pass; predictions with
+standard deviations with one product of the rows and a features x features matrix;
+fitting of energies and noise on a tenth of the rows with all rows.
 
-``memory``: peak resident memory of a statistics pass over generated rows that are never
-held together, each size in a process of its own.
+``memory``: peak resident memory of a statistics pass over generated rows, which are
+never in memory together; each size has its own process.
 """
 
 # pyright: reportMissingImports=false
@@ -38,8 +38,10 @@ from zonal.tables.sources import CHUNK_ROWS, Source
 COLUMNS, FEATURES = 8, 1024
 
 
-def in_turns(tasks: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Best time of each task over rounds in which all take their turn."""
+def time_alternating(
+    tasks: dict[str, Callable[[], object]], rounds: int
+) -> dict[str, float]:
+    """Best time of each task over rounds of all tasks."""
     best = dict.fromkeys(tasks, np.inf)
     for _ in range(rounds):
         for name, task in tasks.items():
@@ -49,32 +51,32 @@ def in_turns(tasks: dict[str, Callable[[], object]], rounds: int) -> dict[str, f
     return best
 
 
-def rows_and_target(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def draw_rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     x = np.random.default_rng(seed).normal(size=(count, COLUMNS)).astype(np.float32)
     y = np.sin(2 * x[:, 0]) * x[:, 1] + 0.1 * x[:, 2] ** 2
     return x, y.astype(np.float32)
 
 
-def process(layout: str) -> Process:
-    x, _ = rows_and_target(4000, seed=1)
+def build_process(layout: str) -> Process:
+    x, _ = draw_rows(4000, seed=1)
     sphere = ARD(np.full(COLUMNS, 0.5))
     basis = Basis.build(sphere, ContinuousDepth(), FEATURES, layout, rows=x)
     return Process(basis, 0.1)
 
 
 def speed(layout: str, rows: int, rounds: int) -> None:
-    x, y = rows_and_target(rows)
+    x, y = draw_rows(rows)
     source, small = ArraySource(x, y), ArraySource(x[: rows // 10], y[: rows // 10])
     block = np.random.default_rng(2).normal(size=(CHUNK_ROWS, FEATURES))
     block = block.astype(np.float32)
     square = block[:FEATURES]
     chunks = -(-rows // CHUNK_ROWS)
-    prior = process(layout)
+    prior = build_process(layout)
     frame = whiten(prior.basis)
     posterior = Posterior(prior, collect(frame, small))
     posterior.predict(x[:CHUNK_ROWS])
     value_and_gradient(prior, ArraySource(x[:CHUNK_ROWS], y[:CHUNK_ROWS]))
-    times = in_turns(
+    times = time_alternating(
         {
             "SYRK": lambda: [block.T @ block for _ in range(chunks)],
             "statistics": lambda: collect(frame, source),
@@ -93,7 +95,7 @@ def speed(layout: str, rows: int, rounds: int) -> None:
         ratio = times[name] / times[unit]
         print(f"  {name:20}{times[name]:8.2f} s = {ratio:.2f} x {unit}")
     few, many = collect(frame, small), collect(frame, source)
-    fitted = in_turns(
+    fitted = time_alternating(
         {
             "few": lambda: fit_scales(few, prior, max_steps=20),
             "many": lambda: fit_scales(many, prior, max_steps=20),
@@ -108,7 +110,7 @@ def speed(layout: str, rows: int, rounds: int) -> None:
 
 
 class Generated(Source):
-    """Rows that are made when they are read, and forgotten again."""
+    """Rows that are generated when they are read."""
 
     def __init__(self, count: int):
         self.count = count
@@ -123,26 +125,26 @@ class Generated(Source):
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
         for start in range(0, self.count, size):
-            yield Chunk(*rows_and_target(min(size, self.count - start), seed=start))
+            yield Chunk(*draw_rows(min(size, self.count - start), seed=start))
 
 
 def memory() -> None:
     peaks = {}
     for count in (500_000, 5_000_000):
-        found = subprocess.run(
+        process = subprocess.run(
             [sys.executable, __file__, "one-pass", "--rows", str(count)],
             check=True,
             capture_output=True,
             text=True,
         )
-        peaks[count] = float(found.stdout)
+        peaks[count] = float(process.stdout)
         print(f"  {count:,} rows: {peaks[count]:.0f} MB", flush=True)
     first, last = peaks.values()
     print(f"  difference: {last - first:.0f} MB")
 
 
 def one_pass(rows: int) -> None:
-    collect(whiten(process("banded").basis), Generated(rows))
+    collect(whiten(build_process("banded").basis), Generated(rows))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 

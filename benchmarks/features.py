@@ -1,11 +1,11 @@
-"""Speed of the features, as multiples of one BLAS product on the resulting block.
+"""Speed of the features, relative to one BLAS product on the resulting block.
 
     python benchmarks/features.py
 
-One band of 20 levels with 500 phases meets 4096 rows on the sphere in R^9, in float32.
-The yardstick is NumPy's F.T @ F (SYRK) on the 4096 x 500 block. Every time is the best
-of several, taken in turns within this one run. Prints also the rounding of one level in
-float32, and how long complete sets take.
+One band of 20 levels with 500 phases, 4096 rows on the sphere in R^9, float32. The
+reference is NumPy's F.T @ F (SYRK) on the 4096 x 500 block. Tasks alternate within one
+run, and the best time counts. The script also prints the rounding error of one level in
+float32, and the time for complete sets.
 """
 
 import argparse
@@ -29,10 +29,10 @@ from zonal.prior.polynomials import (
 ROWS, PHASES, LEVELS, DIMENSION = 4096, 500, 20, 9
 
 
-def timed_in_turns(
+def time_alternating(
     tasks: dict[str, Callable[[], object]], rounds: int
 ) -> dict[str, float]:
-    """Best time of each task over rounds in which all take their turn."""
+    """Best time of each task over rounds of all tasks."""
     best = dict.fromkeys(tasks, np.inf)
     for task in tasks.values():
         jax.block_until_ready(task())
@@ -45,7 +45,7 @@ def timed_in_turns(
 
 
 def naive_sum(t, weights):
-    """The recurrence as one would first write it, for automatic differentiation."""
+    """The plain recurrence, for automatic differentiation."""
     before, now = jnp.ones_like(t), t
     total = weights[0] * before + weights[1] * now
     for level in range(1, LEVELS - 1):
@@ -95,7 +95,7 @@ def speed(rounds: int) -> None:
     frame = whiten(basis)
     cotangent = jnp.asarray(block)
     radial, other = np.zeros(ROWS, np.float32), block.copy()
-    times = timed_in_turns(
+    times = time_alternating(
         {
             "F.T @ F (NumPy, SYRK)": lambda: block.T @ block,
             "kernel block: value": lambda: value(s, v, weights),
@@ -137,7 +137,7 @@ def complete_sets(sizes: list[tuple[int, int]]) -> None:
 
 
 def rounding(sizes: list[tuple[int, int]]) -> None:
-    """Largest float32 error of one level, against the recurrence in float64."""
+    """Largest float32 error of one level, compared with float64."""
     print("float32 error of P_l: dimension, level, plain, differences, series")
     near = np.logspace(-7, -2, 200)
     grid = np.concatenate([np.linspace(-1, 1, 4001), 1 - near, near - 1])

@@ -1,13 +1,13 @@
-"""What is said of places without rows: gaps between rows, and beyond them.
+"""Predictions in gaps between rows, and beyond them.
 
     python benchmarks/gaps.py [--columns 1 2 4] [--many]
 
-Functions are drawn from Gaussian processes (RBF, Matérn-3/2, Matérn-1/2) or are waves
-that grow, two of each; noise has a deviation of 0.1. With one column there are rows in
-two intervals (60 in all, or 800 with ``--many``), and test rows between and beyond
-them; with several there are 160 rows or fewer outside of a ball, and test rows in it.
-Printed are the negative log density of the test rows, their share in central 90 %
-intervals, and the error, for zonal, for zonal without its prior on the spectrum
+Functions are drawn from Gaussian processes (RBF, Matérn-3/2, Matérn-1/2) or are growing
+waves, two of each; noise has a standard deviation of 0.1. With one column, rows lie in
+two intervals (60 in total, or 800 with ``--many``), and test rows between and beyond
+them; with several columns, at most 160 rows lie outside a ball, and test rows inside.
+The script prints the negative log density, the coverage of central 90 % intervals and
+the error, for zonal, for zonal without its prior on the spectrum
 (`zonal.prior.energy_prior`), and for scikit-learn's dense processes.
 """
 
@@ -28,7 +28,7 @@ from sklearn.gaussian_process.kernels import (
     Matern,
     WhiteKernel,
 )
-from zonal_bench.scores import normal, number_scores
+from zonal_bench.scores import make_normal, score_numbers
 
 from zonal import SphericalGPRegressor
 
@@ -37,7 +37,7 @@ NOISE = 0.1
 
 
 def tables(columns: int, many: bool) -> Iterator[tuple[np.ndarray, ...]]:
-    """Rows, targets, test rows and their targets."""
+    """Training rows and targets, test rows and targets."""
     for seed in range(2 * len(KERNELS)):
         generator = np.random.default_rng(seed)
         if columns == 1:
@@ -45,8 +45,8 @@ def tables(columns: int, many: bool) -> Iterator[tuple[np.ndarray, ...]]:
             x = np.concatenate(
                 [generator.uniform(-3, -0.7, left), generator.uniform(1, 2.6, right)]
             )[:, None]
-            places = [(-0.5, 0.8, 12), (-4, -3.2, 4), (2.8, 3.6, 4)]
-            x_test = np.concatenate([np.linspace(*one) for one in places])[:, None]
+            gaps = [(-0.5, 0.8, 12), (-4, -3.2, 4), (2.8, 3.6, 4)]
+            x_test = np.concatenate([np.linspace(*gap) for gap in gaps])[:, None]
         else:
             x = generator.uniform(-2, 2, size=(160, columns))
             x = x[np.linalg.norm(x, axis=1) > 0.9]
@@ -64,30 +64,30 @@ def tables(columns: int, many: bool) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def zonal(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> Any:
-    found: Any = SphericalGPRegressor().fit(x, y).predict_dist(x_test)
-    return found.prediction
+    distribution: Any = SphericalGPRegressor().fit(x, y).predict_dist(x_test)
+    return distribution.prediction
 
 
-def zonal_without(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> Any:
+def zonal_without_prior(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> Any:
     with mock.patch("zonal.prior.energy_prior._DEVIATION", 1e9):
         return zonal(x, y, x_test)
 
 
 def dense(kernel: Kernel) -> Callable[..., Any]:
-    def predicted(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> Any:
+    def predict(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> Any:
         whole = ConstantKernel() * kernel + WhiteKernel(0.1)
         model = GaussianProcessRegressor(
             whole, normalize_y=True, n_restarts_optimizer=2, random_state=0
         ).fit(x, y)
-        mean, deviation, *_ = model.predict(x_test, return_std=True)
-        return normal(mean, np.square(deviation))
+        mean, std, *_ = model.predict(x_test, return_std=True)
+        return make_normal(mean, np.square(std))
 
-    return predicted
+    return predict
 
 
 METHODS = {
     "zonal": zonal,
-    "zonal without the prior": zonal_without,
+    "zonal without the prior": zonal_without_prior,
     "scikit-learn, RBF": dense(RBF()),
     "scikit-learn, Matérn-3/2": dense(Matern(nu=1.5)),
 }
@@ -102,17 +102,17 @@ def main() -> None:
     print(f"gaps: {os.cpu_count()} cores, {datetime.date.today()}")
     for columns in options.columns:
         for name, method in METHODS.items():
-            found = [
-                number_scores(method(x, y, x_test), y_test)
+            scores = [
+                score_numbers(method(x, y, x_test), y_test)
                 for x, y, x_test, y_test in tables(columns, options.many)
             ]
             nll, rmse = (
-                np.mean([one[key] for one in found]) for key in ("nll", "rmse")
+                np.mean([score[key] for score in scores]) for key in ("nll", "rmse")
             )
-            inside = np.mean([one["coverage"]["90%"] for one in found])
+            coverage = np.mean([score["coverage"]["90%"] for score in scores])
             print(
-                f"  {columns} columns, {name:26}NLL {nll:6.2f}  in 90 % {inside:.2f}  "
-                f"RMSE {rmse:.3f}",
+                f"  {columns} columns, {name:26}NLL {nll:6.2f}  RMSE {rmse:.3f}  "
+                f"coverage of 90 % {coverage:.2f}",
                 flush=True,
             )
 

@@ -1,4 +1,4 @@
-"""Classes of millions of rows, counts, outliers, changing noise, and convergence.
+"""Likelihoods: millions of rows, counts, outliers, varying noise and convergence.
 
     python benchmarks/likelihoods.py scale [--rows 5000000]
     python benchmarks/likelihoods.py counts
@@ -6,16 +6,16 @@
     python benchmarks/likelihoods.py noise
     python benchmarks/likelihoods.py convergence [--plot FILE]
 
-``scale``: seeded rows of a known chance, the last tenth to judge by; the best AUC that
-anyone could have is that of the chance itself.
-``counts``: bike hire, counts from the set's centred log counts.
-``robust``: normal rows with 5 % gross outliers, against a fit to the clean ones.
-``noise``: normal rows whose noise varies, heteroscedastic against one noise.
-``convergence``: passes until the bound changes by less than a millionth of itself, on
-SUSY and a tenth of covtype, from nothing and from the sites of a sample.
+``scale``: seeded rows with known class probabilities, the last tenth for testing; the
+best possible AUC is that of the true probabilities.
+``counts``: bike hire, with counts from the centred log counts of the table.
+``robust``: normal rows with 5 % gross outliers, compared with a fit to clean rows.
+``noise``: normal rows with varying noise, heteroscedastic and homoscedastic.
+``convergence``: passes until the relative change of the bound is below 1e-6, on SUSY
+and a tenth of covtype, from scratch and from the sites of a sample.
 
-Classes of real tables, beside peers, are measured by ``make bench EXPERIMENTS="susy
-airline covtype"``; `zonal_bench.tables` says where the data come from.
+``make bench EXPERIMENTS="susy airline covtype"`` compares classifiers with peers on
+real tables; `zonal_bench.tables` lists the sources of the data.
 """
 
 # pyright: reportMissingImports=false
@@ -29,7 +29,12 @@ import warnings
 import numpy as np
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
-from zonal_bench.tables import columns_of, data_folder, row_hash, susy_split
+from zonal_bench.tables import (
+    find_data_folder,
+    hash_rows,
+    load_susy_split,
+    read_columns,
+)
 
 from zonal import (
     ArraySource,
@@ -48,8 +53,8 @@ from zonal.inference.natural_gradient import infer
 from zonal.tables.sources import source_of
 
 
-def zonal_chances(x, y, x_test, features: int = 512, **choices):
-    """Chances of classes at the test rows, and the seconds that fitting took."""
+def fit_classifier(x, y, x_test, features: int = 512, **choices):
+    """Class probabilities of the test rows, seconds of the fit, and the model."""
     labels = Labels.of(y)
     recipe = Recipe(n_features=features, **choices)
     begin = time.perf_counter()
@@ -59,22 +64,22 @@ def zonal_chances(x, y, x_test, features: int = 512, **choices):
     return model.predict(x_test).probabilities(), seconds, model
 
 
-def generated(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eight columns, two classes, and the chance of the second: smooth, all columns."""
+def draw_classes(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eight columns, two classes, and the true probability of the second."""
     generator = np.random.default_rng(seed)
     x = generator.normal(size=(rows, 8)).astype(np.float32)
     f = 1.5 * np.sin(x[:, 0] + x[:, 1]) + x[:, 2] * x[:, 3]
     f += 0.8 * np.cos(1.5 * x[:, 4]) - x[:, 5] * np.tanh(x[:, 6]) + 0.5 * x[:, 7]
-    chance = expit(f)
-    return x, (generator.random(rows) < chance).astype(np.float64), chance
+    probability = expit(f)
+    return x, (generator.random(rows) < probability).astype(np.float64), probability
 
 
 def scale(rows: int, **_) -> None:
-    x, y, chance = generated(rows, seed=0)
+    x, y, probability = draw_classes(rows, seed=0)
     train, test = slice(None, -rows // 10), slice(-rows // 10, None)
-    found, seconds, model = zonal_chances(x[train], y[train], x[test])
-    best = roc_auc_score(y[test], chance[test])
-    auc = roc_auc_score(y[test], found[:, 1])
+    predicted, seconds, model = fit_classifier(x[train], y[train], x[test])
+    best = roc_auc_score(y[test], probability[test])
+    auc = roc_auc_score(y[test], predicted[:, 1])
     basis = model.inferred.processes[0].basis
     source = ArraySource(x[train], y[train])
     begin = time.perf_counter()
@@ -83,15 +88,17 @@ def scale(rows: int, **_) -> None:
     passes = sum(step.stage == "infer" for step in model.history)
     print(f"  {len(y[train]):,} rows, {basis.n_features} features, {passes} passes")
     print(f"  {seconds:.0f} s = {seconds / one_pass:.1f} x one statistics pass")
-    print(f"  AUC {auc:.4f}, best possible {best:.4f}, apart {best - auc:.4f}")
+    print(f"  AUC {auc:.4f}, best possible {best:.4f}, difference {best - auc:.4f}")
 
 
 def counts(data: str | None, **_) -> None:
-    parts = columns_of(data_folder(data), "bike")
-    every = np.round(np.exp(parts["y"] - parts["y"].min()))
+    parts = read_columns(find_data_folder(data), "bike")
+    hires = np.round(np.exp(parts["y"] - parts["y"].min()))
     test = parts["test_0"].astype(bool)
-    x = np.column_stack([one for name, one in parts.items() if name.startswith("x")])
-    y, y_test = every[~test], every[test]
+    x = np.column_stack(
+        [values for name, values in parts.items() if name.startswith("x")]
+    )
+    y, y_test = hires[~test], hires[test]
     for likelihood in (Poisson(), NegativeBinomial()):
         begin = time.perf_counter()
         model = fit_likelihood(ArraySource(x[~test], y), likelihood)
@@ -99,16 +106,17 @@ def counts(data: str | None, **_) -> None:
         prediction = model.predict(x[test])
         density = float(np.mean(prediction.log_density(y_test)))
         low, high = prediction.quantiles(np.array([0.05, 0.95])).T
-        inside = np.mean((low <= y_test) & (y_test <= high))
+        coverage = np.mean((low <= y_test) & (y_test <= high))
         error = np.sqrt(np.mean((prediction.mean - y_test) ** 2))
         print(
             f"  {type(likelihood).__name__:20}log probability {density:.4f}  RMSE "
-            f"{error:.2f}  in 90 % {inside:.3f}  {seconds:.0f} s  {model.likelihood}",
+            f"{error:.2f}  coverage of 90 % {coverage:.3f}  {seconds:.0f} s  "
+            f"{model.likelihood}",
             flush=True,
         )
 
 
-def normal_rows(rows: int, seed: int):
+def draw_normal_rows(rows: int, seed: int):
     generator = np.random.default_rng(seed)
     x = generator.normal(size=(rows, 4))
     f = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] * x[:, 2]
@@ -116,11 +124,11 @@ def normal_rows(rows: int, seed: int):
 
 
 def robust(**_) -> None:
-    x, f, generator = normal_rows(5000, 0)
+    x, f, generator = draw_normal_rows(5000, 0)
     clean = f + 0.2 * generator.normal(size=len(x))
     wild = generator.random(len(x)) < 0.05
     y = np.where(wild, clean + 10 * generator.normal(size=len(x)), clean)
-    x_test, f_test, _ = normal_rows(5000, 1)
+    x_test, f_test, _ = draw_normal_rows(5000, 1)
     for name, model in (
         ("normal noise, clean", fit(ArraySource(x, clean))),
         ("normal noise, 5 % outliers", fit(ArraySource(x, y))),
@@ -134,14 +142,14 @@ def robust(**_) -> None:
 
 def noise(**_) -> None:
     def rows(seed):
-        x, f, generator = normal_rows(5000, seed)
-        deviation = 0.2 * np.exp(0.8 * x[:, 3])
-        return x, f + deviation * generator.normal(size=len(x))
+        x, f, generator = draw_normal_rows(5000, seed)
+        std = 0.2 * np.exp(0.8 * x[:, 3])
+        return x, f + std * generator.normal(size=len(x))
 
     x, y = rows(0)
     x_test, y_test = rows(1)
     for name, model in (
-        ("one noise", fit(ArraySource(x, y))),
+        ("homoscedastic", fit(ArraySource(x, y))),
         ("heteroscedastic", fit_likelihood(ArraySource(x, y), Heteroscedastic())),
     ):
         nll = -float(np.mean(model.predict(x_test).log_density(y_test)))
@@ -149,27 +157,28 @@ def noise(**_) -> None:
 
 
 def convergence(data: str | None, plot: str | None, features: int, **_) -> None:
-    folder = data_folder(data)
-    rows = susy_split(folder)
+    folder = find_data_folder(data)
+    rows = load_susy_split(folder)
     curves = {
-        f"SUSY, {how}": one for how, one in curve(rows.x, rows.y, features).items()
+        f"SUSY, {start}": values
+        for start, values in trace_bounds(rows.x, rows.y, features).items()
     }
-    parts = columns_of(folder, "covtype")
+    parts = read_columns(folder, "covtype")
     y = parts.pop("Cover_Type")
     x = np.column_stack([values.astype(np.float64) for values in parts.values()])
-    some = row_hash(x) % np.uint64(10) == 0
-    for how, one in curve(x[some], y[some], features).items():
-        curves[f"covtype, a tenth, {how}"] = one
+    some = hash_rows(x) % np.uint64(10) == 0
+    for start, values in trace_bounds(x[some], y[some], features).items():
+        curves[f"covtype, a tenth, {start}"] = values
     for name, (bounds, seconds) in curves.items():
         gaps = np.abs(np.diff(bounds)) / np.abs(bounds[1:])
         print(f"  {name}: {len(bounds)} passes, {seconds[-1]:.1f} s")
         print("    relative changes " + ", ".join(f"{gap:.0e}" for gap in gaps))
     if plot is not None:
-        drawn(curves, plot)
+        draw_curves(curves, plot)
 
 
-def curve(x: np.ndarray, y: np.ndarray, features: int):
-    """Bounds per row and seconds of the passes, from nothing and from a sample's sites.
+def trace_bounds(x: np.ndarray, y: np.ndarray, features: int):
+    """Bounds per row and seconds of passes, from scratch and from sites of a sample.
 
     The parameters are learned before; the sample has 6000 rows, as in a fit.
     """
@@ -178,14 +187,14 @@ def curve(x: np.ndarray, y: np.ndarray, features: int):
     recipe = Recipe(n_features=features, most_steps=30, most_rows=6000)
     model = fit_likelihood(ArraySource(x, codes), labels.likelihood(), recipe)
     source = ArraySource(model.scaling.inputs(x), codes)
-    known = model.inferred.processes, model.likelihood, model.inferred.offsets
+    fixed = model.inferred.processes, model.likelihood, model.inferred.offsets
 
     def passes(rows, start=None):
         seconds, begin = [], time.perf_counter()
         state = infer(
-            known[0],
+            fixed[0],
             rows,
-            *known[1:],
+            *fixed[1:],
             start,
             dtype=np.float64,
             callback=lambda *_: seconds.append(time.perf_counter() - begin),
@@ -194,12 +203,12 @@ def curve(x: np.ndarray, y: np.ndarray, features: int):
 
     few, _ = passes(source_of(source.sample(6000)))
     return {
-        "from nothing": passes(source)[1],
+        "from scratch": passes(source)[1],
         "from a sample": passes(source, few.statistics)[1],
     }
 
 
-def drawn(curves, path: str) -> None:
+def draw_curves(curves, path: str) -> None:
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), sharey=True)
@@ -208,7 +217,7 @@ def drawn(curves, path: str) -> None:
         left.semilogy(np.arange(1, len(gap) + 1), gap, "o-", label=name)
         right.semilogy(seconds, gap, "o-", label=name)
     left.set_xlabel("passes")
-    left.set_ylabel("nats a row below the end")
+    left.set_ylabel("nats per row below the final bound")
     right.set_xlabel("seconds")
     left.legend()
     figure.tight_layout()

@@ -2,16 +2,16 @@
 
     python benchmarks/optimisers.py [kin40k protein] [--seconds 60 120]
 
-Both start where the recipe's choice of scale and cut ends, and move the same numbers:
-scales, depth, energies, noise and phases. L-BFGS goes up the exact bound of 16,000
-rows in rounds of fifty steps, with anchored and free phases in turn, as the recipe
-does. Adam goes up that of 6,000 rows drawn afresh at every step, phases anchored in the
-first half of the time and free in the second, at each of three rates that fall to a
-tenth by the end. After so many seconds each solves on all rows in the same way, and is
-judged: the bound of all rows, in nats a row, and error and negative log density of the
-test rows, as plain normals.
+Both start after the recipe has chosen starting values, and optimise the same
+parameters: scales, depth, energies, noise and phases. L-BFGS maximises the exact bound
+of 16,000 rows in rounds of fifty steps, with anchored and free phases in turn, like the
+recipe. Adam maximises that of 6,000 rows drawn afresh at every step, with anchored
+phases in the first half of the time and free ones in the second, at each of three
+learning rates that decay to a tenth. After the time limit, both solve on all rows in
+the same way. The script prints the bound of all rows, in nats per row, and error and
+negative log density of the test rows, as plain normals.
 
-`zonal_bench.tables` says where the data come from.
+`zonal_bench.tables` lists the sources of the data.
 """
 
 import argparse
@@ -21,8 +21,8 @@ import time
 import warnings
 
 import numpy as np
-from zonal_bench.scores import number_scores
-from zonal_bench.tables import Split, data_folder, uci_split
+from zonal_bench.scores import score_numbers
+from zonal_bench.tables import Split, find_data_folder, load_uci_split
 
 from zonal import ArraySource, Recipe, whiten
 from zonal.engine.bound import evaluate
@@ -40,7 +40,7 @@ RATES = (0.01, 0.03, 0.1)
 SAMPLE, BATCH = 16_000, 6_000
 
 
-def by_lbfgs(
+def run_lbfgs(
     start: Process, source: ArraySource, seconds: float
 ) -> tuple[Process, int]:
     end, steps, process = time.monotonic() + seconds, 0, start
@@ -62,7 +62,7 @@ def by_lbfgs(
     return process, steps
 
 
-def by_adam(
+def run_adam(
     start: Process, source: ArraySource, seconds: float, rate: float
 ) -> tuple[Process, int]:
     begin, steps, process = time.monotonic(), 0, start
@@ -89,13 +89,15 @@ def by_adam(
     return process, steps
 
 
-def told(name: str, process: Process, steps: int, split: Split, scaling) -> None:
+def print_scores(
+    name: str, process: Process, steps: int, split: Split, scaling
+) -> None:
     source = ArraySource(scaling.inputs(split.x), split.y)
     statistics = collect(whiten(process.basis, "float64"), source)
     process = fit_scales(statistics, process)
     bound = evaluate(statistics, process).value / statistics.rows
     prediction = Posterior(process, statistics).predict(scaling.inputs(split.x_test))
-    scores = number_scores(prediction, split.y_test)
+    scores = score_numbers(prediction, split.y_test)
     print(
         f"    {name:14}{steps:5} steps  bound {bound:8.4f}  RMSE {scores['rmse']:.4f}"
         f"  NLL {scores['nll']:.4f}",
@@ -112,20 +114,22 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"optimisers: {os.cpu_count()} cores, {datetime.date.today()}")
     for name in options.tables:
-        split = uci_split(data_folder(options.data), name)
+        split = load_uci_split(find_data_folder(options.data), name)
         scaling = Scaling.learn(ArraySource(split.x, split.y))
         source = ArraySource(scaling.inputs(split.x), split.y)
         start = learn(source, Recipe(most_steps=0)).process
-        # Everything is compiled before a clock runs.
+        # Compiles everything before the clock runs.
         with quiet_phases():
-            by_lbfgs(start, source, 1.0)
-            by_adam(start, source, 1.0, 1e-9)
+            run_lbfgs(start, source, 1.0)
+            run_adam(start, source, 1.0, 1e-9)
             for seconds in options.seconds:
                 print(f"  {name}, {seconds:.0f} s")
-                told("L-BFGS", *by_lbfgs(start, source, seconds), split, scaling)
+                print_scores(
+                    "L-BFGS", *run_lbfgs(start, source, seconds), split, scaling
+                )
                 for rate in RATES:
-                    found = by_adam(start, source, seconds, rate)
-                    told(f"Adam at {rate}", *found, split, scaling)
+                    result = run_adam(start, source, seconds, rate)
+                    print_scores(f"Adam at {rate}", *result, split, scaling)
 
 
 if __name__ == "__main__":

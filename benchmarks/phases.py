@@ -1,13 +1,13 @@
-"""Where phases start: drawn, greedy, by k-means or at random.
+"""Starting values of phases: drawn from rows, greedy, k-means or random.
 
     python benchmarks/phases.py [kin40k protein] [--features 512] [--steps 25]
 
-A band of levels 2 to 20 (and 2 to 60) gets its phases from 6,000 standardised rows in
-each way. Printed are the seconds that takes, the mean share of the band's variance
-that the phases leave uncaptured at other rows, and the bound in nats a row on 16,000
-rows: with energies and noise fitted, and after so many steps of L-BFGS from there.
+A band of levels 2 to 20 (and 2 to 60) gets its phases from 6,000 standardised rows by
+each method. The script prints the seconds, the mean share of the variance of the band
+that is not captured at other rows, and the bound in nats per row on 16,000 rows: with
+energies and noise fitted, and after further steps of L-BFGS.
 
-`zonal_bench.tables` says where the data come from.
+`zonal_bench.tables` lists the sources of the data.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 import warnings
 
 import numpy as np
-from zonal_bench.tables import data_folder, uci_split
+from zonal_bench.tables import find_data_folder, load_uci_split
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
 from zonal.engine.bound import evaluate
@@ -36,7 +36,7 @@ SCALE = 0.1
 STARTS = ("drawn", "greedy", "kmeans", "random")
 
 
-def started(start: str, levels: int, features: int, x: np.ndarray) -> Basis:
+def build_basis(start: str, levels: int, features: int, x: np.ndarray) -> Basis:
     sphere = ARD(np.full(x.shape[1], SCALE))
     kernel = ContinuousDepth(1.0, levels)
     known = "random" if start == "greedy" else start
@@ -54,11 +54,11 @@ def started(start: str, levels: int, features: int, x: np.ndarray) -> Basis:
     return dataclasses.replace(basis, bands=tuple(bands))
 
 
-def told(start: str, levels: int, features: int, steps: int, x, y) -> None:
+def compare_start(start: str, levels: int, features: int, steps: int, x, y) -> None:
     begin = time.perf_counter()
-    basis = started(start, levels, features, x[:6_000])
+    basis = build_basis(start, levels, features, x[:6_000])
     seconds = time.perf_counter() - begin
-    left = 1 - float(whiten(basis).captured(x[6_000:9_000])[:, -1].mean())
+    uncaptured = 1 - float(whiten(basis).captured(x[6_000:9_000])[:, -1].mean())
     rows = source_of(ArraySource(x, y).sample(16_000))
     statistics = collect(whiten(basis), rows)
     process = fit_scales(statistics, Process(basis, 0.2))
@@ -66,8 +66,8 @@ def told(start: str, levels: int, features: int, steps: int, x, y) -> None:
     ascent = Ascent(process, [rows])
     ascent.run(steps, lambda: False)
     print(
-        f"    {start:8}{seconds:6.1f} s  uncaptured {left:.3f}  bound {before:8.4f}"
-        f"  after {steps} steps {ascent.bound:8.4f}",
+        f"    {start:8}{seconds:6.1f} s  uncaptured {uncaptured:.3f}"
+        f"  bound {before:8.4f}  after {steps} steps {ascent.bound:8.4f}",
         flush=True,
     )
 
@@ -82,14 +82,16 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"phases: {os.cpu_count()} cores, {datetime.date.today()}")
     for name in options.tables:
-        split = uci_split(data_folder(options.data), name)
+        split = load_uci_split(find_data_folder(options.data), name)
         scaling = Scaling.learn(ArraySource(split.x, split.y))
         x = scaling.inputs(split.x)
         for levels in (20, 60):
             print(f"  {name}, {levels} levels, {options.features} features")
             with quiet_phases():
                 for start in STARTS:
-                    told(start, levels, options.features, options.steps, x, split.y)
+                    compare_start(
+                        start, levels, options.features, options.steps, x, split.y
+                    )
 
 
 if __name__ == "__main__":

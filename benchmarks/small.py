@@ -1,11 +1,11 @@
-"""How long a person waits: importing zonal, and the first fits of a small table.
+"""Waiting times: importing zonal, and the first fits of a small table.
 
     python benchmarks/small.py [--rounds 3]
 
-Each round runs fresh processes. Importing is compared with importing jax and
-scikit-learn alone; fits are of 200 rows and 3 columns with the default estimators, the
-first with everything that has to be compiled, the second of another table of the same
-shape. The best of all rounds is printed.
+Each round runs new processes. The import is compared with that of jax and scikit-learn
+alone. The fits are of 200 rows and 3 columns with default estimators: the first
+includes compilation, the second is of another table of the same shape. The script
+prints the best of all rounds.
 """
 
 import argparse
@@ -33,15 +33,15 @@ for seed in (0, 1):
 """
 
 
-def printed(script: str) -> list[float]:
-    """The numbers that a fresh process prints."""
-    done = subprocess.run(
+def run_script(script: str) -> list[float]:
+    """Numbers printed by a script in a new process."""
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    return [float(line) for line in done.stdout.split()]
+    return [float(line) for line in process.stdout.split()]
 
 
-def timed(statement: str) -> str:
+def time_statement(statement: str) -> str:
     return (
         "import time; begin = time.perf_counter()\n"
         f"{statement}\nprint(time.perf_counter() - begin)"
@@ -54,12 +54,12 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     print(f"{os.cpu_count()} cores, {datetime.date.today()}, best of {rounds}")
     for name, statement in IMPORTS.items():
-        best = min(printed(timed(statement))[0] for _ in range(rounds))
+        best = min(run_script(time_statement(statement))[0] for _ in range(rounds))
         print(f"  import {name:24}{best:6.2f} s")
     for kind, target in (("Regressor", "y"), ("Classifier", "y > 0")):
         script = FITS.format(kind=kind, target=target)
-        pairs = [printed(script) for _ in range(rounds)]
-        first, second = (min(one) for one in zip(*pairs, strict=True))
+        pairs = [run_script(script) for _ in range(rounds)]
+        first, second = (min(times) for times in zip(*pairs, strict=True))
         print(f"  {kind:12}first fit {first:6.2f} s   second fit {second:6.2f} s")
 
 

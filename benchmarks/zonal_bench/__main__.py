@@ -1,4 +1,4 @@
-"""Measure zonal and its peers, and write the tables of the documentation."""
+"""Benchmark zonal and its peers, and write the tables of the documentation."""
 
 import dataclasses
 import tempfile
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from zonal.cli.options import TIME
+from zonal.cli.options import DURATION
 from zonal_bench.experiments import EXPERIMENTS
 from zonal_bench.pages import write_pages
-from zonal_bench.runs import perform
+from zonal_bench.runs import run_cases
 from zonal_bench.samples import quick_run
 
 __all__ = ["bench"]
@@ -17,36 +17,37 @@ __all__ = ["bench"]
 
 @click.command()
 @click.argument("experiments", nargs=-1)
-@click.option("--data", type=click.Path(), help="The folder with data [ZONAL_DATA].")
+@click.option("--data", type=click.Path(), help="Data folder [ZONAL_DATA].")
 @click.option(
     "--results",
     type=click.Path(),
     default="benchmarks/results",
     show_default=True,
-    help="The folder that results are kept in.",
+    help="Folder with results.",
 )
 @click.option(
     "--docs",
     type=click.Path(),
     default="docs",
     show_default=True,
-    help="The folder of pages whose tables are filled from the results.",
+    help="Folder of pages whose tables are filled from the results.",
 )
 @click.option("--table", "tables", multiple=True, help="Only this table; repeatable.")
 @click.option(
     "--method", "methods", multiple=True, help="Only this method; repeatable."
 )
-@click.option("--splits", type=int, help="How many splits, or seeds.")
+@click.option("--splits", type=int, help="Number of splits, or seeds.")
 @click.option(
     "--limit",
-    type=TIME,
-    help="Stop any method that improves step by step after this long, instead of "
-    "after what the protocol says or 10m.",
+    type=DURATION,
+    help="Time limit of iterative methods, instead of that of the protocol or 10m.",
 )
-@click.option("--steps", type=int, help="Make zonal's learning shorter.")
-@click.option("--again", is_flag=True, help="Run also what has been run before.")
+@click.option("--steps", type=int, help="Maximum number of learning steps of zonal.")
+@click.option("--again", is_flag=True, help="Repeat runs that are already stored.")
 @click.option(
-    "--quick", is_flag=True, help="A small version of each, on tables made up."
+    "--quick",
+    is_flag=True,
+    help="A small version of each experiment, on synthetic tables.",
 )
 def bench(
     experiments: tuple[str, ...],
@@ -61,12 +62,12 @@ def bench(
     again: bool,
     quick: bool,
 ) -> None:
-    """Measure zonal beside its peers, and fill the documentation's tables.
+    """Benchmark zonal and its peers, and fill the tables of the documentation.
 
     EXPERIMENTS are uci, susy, song, buzz, houseelectric, airline, covtype, speed,
-    sizes, layouts and depth; "all" is all of them, and "tables" fills the tables from
-    what has been measured before. Without any, what each of them does is printed. What
-    is stored is not run again.
+    sizes, layouts and depth; "all" is all of them, and "tables" only fills the tables
+    from stored results. Without arguments, the protocols are printed. Stored runs are
+    not repeated.
 
     \b
     Examples:
@@ -84,36 +85,36 @@ def bench(
             quick_run(Path(folder), [name for name in chosen if name != "tables"])
         return
     if not chosen:
-        for one in EXPERIMENTS.values():
-            click.echo(f"{one.name}\n\n{_indented(one.protocol)}\n")
-            click.echo(f"    tables:  {', '.join(one.tables)}")
-            click.echo(f"    methods: {', '.join(one.methods)}\n")
+        for experiment in EXPERIMENTS.values():
+            click.echo(f"{experiment.name}\n\n{_indent(experiment.protocol)}\n")
+            click.echo(f"    tables:  {', '.join(experiment.tables)}")
+            click.echo(f"    methods: {', '.join(experiment.methods)}\n")
         return
-    asked = {"limit": limit, "steps": steps}
-    asked = {name: value for name, value in asked.items() if value is not None}
+    changes = {"limit": limit, "steps": steps}
+    changes = {name: value for name, value in changes.items() if value is not None}
     for name in chosen:
         if name == "tables":
             continue
         experiment = EXPERIMENTS[name]
         click.echo(f"{name}:")
-        perform(
+        run_cases(
             experiment.cases(tables, methods, splits),
             experiment.measure,
             None if data is None else Path(data),
             Path(results),
-            dataclasses.replace(experiment.settings, **asked),
+            dataclasses.replace(experiment.settings, **changes),
             again,
             click.echo,
             limits=experiment.limits if limit is None else {},
         )
     if Path(docs).is_dir():
         pages = [*sorted(Path(docs).glob("*.md")), Path(docs).parent / "README.md"]
-        here = [page for page in pages if page.is_file()]
-        for path in write_pages(Path(results), here, Path(docs) / "figures"):
+        existing = [page for page in pages if page.is_file()]
+        for path in write_pages(Path(results), existing, Path(docs) / "figures"):
             click.echo(f"written: {path}")
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""From records to tables in Markdown: a row for each method, or for each table."""
+"""Tables in Markdown from stored runs, with a row per method or per table."""
 
 import collections
 import functools
@@ -11,42 +11,42 @@ from zonal_bench.runs import METHODS, Record
 from zonal_bench.tables import UCI
 
 __all__ = [
+    "CALIBRATED",
     "LISTINGS",
-    "SHAPED",
     "SIZES",
     "Tables",
-    "by_method",
-    "in_order",
-    "markdown_table",
+    "format_markdown",
+    "group_by_method",
+    "sort_tables",
 ]
 
-# Tables whose mean ranks are told: those of thousands of rows.
+# Tables that count for mean ranks: those with thousands of rows.
 _RANKED = UCI[:8]
 
 Tables = Mapping[str, list[Record]]
 
 
-def markdown_table(head: list[str], rows: Iterable[list[str]]) -> str:
-    """A table as Markdown writes it."""
+def format_markdown(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A table in Markdown."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def by_method(records: list[Record]) -> dict[str, list[Record]]:
-    """Records of each method, methods in their own order."""
-    found = collections.defaultdict(list)
+def group_by_method(records: list[Record]) -> dict[str, list[Record]]:
+    """Runs of each method, in the order of `METHODS`."""
+    groups = collections.defaultdict(list)
     for record in records:
-        found[record["method"]].append(record)
-    return {name: found[name] for name in METHODS if name in found}
+        groups[record["method"]].append(record)
+    return {name: groups[name] for name in METHODS if name in groups}
 
 
-def _values(records: Iterable[Record], score: str) -> list[float]:
-    return [one["scores"][score] for one in records if "scores" in one]
+def _list_scores(records: Iterable[Record], score: str) -> list[float]:
+    return [run["scores"][score] for run in records if "scores" in run]
 
 
-def _told(values: list[float], digits: int = 3) -> str:
-    """A mean, and its standard error where there are several values."""
+def _format_mean(values: list[float], digits: int = 3) -> str:
+    """Mean, with its standard error if there are several values."""
     if not values:
         return "–"
     mean = np.mean(values)
@@ -56,177 +56,184 @@ def _told(values: list[float], digits: int = 3) -> str:
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
-def _seconds(records: Iterable[Record]) -> str:
-    every = [one["seconds"] for one in records if "seconds" in one]
-    return f"{np.mean(every):.0f}" if every else "–"
+def _format_seconds(records: Iterable[Record]) -> str:
+    seconds = [run["seconds"] for run in records if "seconds" in run]
+    return f"{np.mean(seconds):.0f}" if seconds else "–"
 
 
-def _failure(records: Iterable[Record]) -> str:
-    reasons = {one["failed"] for one in records if "failed" in one}
+def _format_failures(records: Iterable[Record]) -> str:
+    reasons = {run["failed"] for run in records if "failed" in run}
     return "; ".join(sorted(reasons))
 
 
-def _methods_table(scores: Mapping[str, str], tables: Tables) -> str:
-    """A row for each method: scores, time, memory."""
+def _format_methods(scores: Mapping[str, str], tables: Tables) -> str:
+    """Scores, time and memory, with a row per method."""
     parts = []
     for table, records in tables.items():
         rows = []
-        for name, some in by_method(records).items():
-            if not _values(some, next(iter(scores))):
-                why = f"failed: {_failure(some)}"
-                rows.append([METHODS[name].title, why, *[""] * (len(scores) + 2)])
+        for name, some in group_by_method(records).items():
+            if not _list_scores(some, next(iter(scores))):
+                reason = f"failed: {_format_failures(some)}"
+                rows.append([METHODS[name].title, reason, *[""] * (len(scores) + 2)])
                 continue
-            done = [one for one in some if "scores" in one]
+            done = [run for run in some if "scores" in run]
             rows.append(
                 [
                     METHODS[name].title,
-                    *(_told(_values(some, score), 4) for score in scores),
-                    _seconds(done),
-                    f"{np.mean([one['rows_a_second'] for one in done]):,.0f}",
-                    f"{max(one['peak_mb'] for one in done):,.0f}",
+                    *(_format_mean(_list_scores(some, score), 4) for score in scores),
+                    _format_seconds(done),
+                    f"{np.mean([run['rows_a_second'] for run in done]):,.0f}",
+                    f"{max(run['peak_mb'] for run in done):,.0f}",
                 ]
             )
         head = [table, *scores.values(), "seconds", "rows/s predicted", "peak MB"]
         count = records[0].get("rows")
-        caption = f"\n{count:,} rows to learn from." if count else ""
-        parts.append(markdown_table(head, rows) + "\n" + caption)
+        caption = f"\n{count:,} training rows." if count else ""
+        parts.append(format_markdown(head, rows) + "\n" + caption)
     return "\n\n".join(part.rstrip() for part in parts)
 
 
-def _numbers_table(tables: Tables) -> str:
-    return _methods_table({"rmse": "RMSE", "nll": "NLL", "crps": "CRPS"}, tables)
+def _format_regression(tables: Tables) -> str:
+    return _format_methods({"rmse": "RMSE", "nll": "NLL", "crps": "CRPS"}, tables)
 
 
-def _two_classes_table(tables: Tables) -> str:
-    return _methods_table({"auc": "AUC", "log_loss": "log loss", "ece": "ECE"}, tables)
+def _format_binary(tables: Tables) -> str:
+    return _format_methods({"auc": "AUC", "log_loss": "log loss", "ece": "ECE"}, tables)
 
 
-def _classes_table(tables: Tables) -> str:
-    return _methods_table(
+def _format_classes(tables: Tables) -> str:
+    return _format_methods(
         {"accuracy": "accuracy", "log_loss": "log loss", "ece": "ECE"}, tables
     )
 
 
-def _airline_table(tables: Tables) -> str:
+def _format_airline(tables: Tables) -> str:
     parts = []
     if "flights" in tables:
-        parts.append(_numbers_table({"flights": tables["flights"]}))
+        parts.append(_format_regression({"flights": tables["flights"]}))
     if "late" in tables:
-        parts.append(_two_classes_table({"late": tables["late"]}))
+        parts.append(_format_binary({"late": tables["late"]}))
     return "\n\n".join(parts)
 
 
-def _methods(tables: Tables) -> list[str]:
-    """The default and all peers that have met any of the tables, in their own order."""
-    met = {record["method"] for records in tables.values() for record in records}
+def _list_methods(tables: Tables) -> list[str]:
+    """The default and all peers that ran on any of the tables, in order."""
+    present = {run["method"] for records in tables.values() for run in records}
     return [
-        name for name, method in METHODS.items() if name in met and not method.variant
+        name
+        for name, method in METHODS.items()
+        if name in present and not method.variant
     ]
 
 
-def _means(records: list[Record], score: str, methods: list[str]) -> dict[str, float]:
-    """A mean over splits for each of the methods that failed on none of them."""
-    met = by_method(records)
+def _compute_means(
+    records: list[Record], score: str, methods: list[str]
+) -> dict[str, float]:
+    """Mean over splits of each method that failed on none of them."""
+    runs = group_by_method(records)
     return {
-        name: float(np.mean(_values(met[name], score)))
+        name: float(np.mean(_list_scores(runs[name], score)))
         for name in methods
-        if name in met and all("scores" in one for one in met[name])
+        if name in runs and all("scores" in run for run in runs[name])
     }
 
 
-def _ranks(score: str, tables: Tables) -> dict[str, list[int]]:
-    """The place on each of the tables that count, of each method that met them all."""
+def _compute_ranks(score: str, tables: Tables) -> dict[str, list[int]]:
+    """Ranks on the ranked tables, for methods that ran on all of them."""
     ranks = collections.defaultdict(list)
-    methods = _ranked_methods(tables)
+    methods = _list_ranked_methods(tables)
     for table in _RANKED:
         if table not in tables:
             continue
         records = tables[table]
-        means = _means(records, score, methods)
+        means = _compute_means(records, score, methods)
         order = sorted(means, key=lambda name: means[name])
         for name in methods:
-            # One that failed comes last.
-            place = order.index(name) + 1 if name in order else len(methods)
-            ranks[name].append(place)
+            # Failed methods rank last.
+            rank = order.index(name) + 1 if name in order else len(methods)
+            ranks[name].append(rank)
     return ranks
 
 
-def _ranked_methods(tables: Tables) -> list[str]:
-    """Methods that met all tables that count, and did not fail on every one."""
-    counted = [by_method(tables[table]) for table in _RANKED if table in tables]
+def _list_ranked_methods(tables: Tables) -> list[str]:
+    """Methods that ran on all ranked tables, and succeeded on at least one."""
+    ranked = [group_by_method(tables[table]) for table in _RANKED if table in tables]
     return [
         name
-        for name in _methods(tables)
-        if all(name in found for found in counted)
-        and any("scores" in one for found in counted for one in found[name])
+        for name in _list_methods(tables)
+        if all(name in runs for runs in ranked)
+        and any("scores" in run for runs in ranked for run in runs[name])
     ]
 
 
-def _grid(score: str, tables: Tables) -> str:
-    """A row for each table, a column for each method; the best is bold."""
-    methods, rows = _methods(tables), []
-    for table, records in in_order(tables):
-        means, found = _means(records, score, methods), by_method(records)
+def _format_grid(score: str, tables: Tables) -> str:
+    """Scores with a row per table and a column per method; the best is bold."""
+    methods, rows = _list_methods(tables), []
+    for table, records in sort_tables(tables):
+        means, runs = _compute_means(records, score, methods), group_by_method(records)
         if not means:
             continue
         best = min(means, key=lambda name: means[name])
-        told = {name: _told(_values(found.get(name, []), score)) for name in methods}
+        cells = {
+            name: _format_mean(_list_scores(runs.get(name, []), score))
+            for name in methods
+        }
         if len(means) > 1:
-            told[best] = f"**{told[best]}**"
-        rows.append([table, *told.values()])
-    ranks = _ranks(score, tables)
+            cells[best] = f"**{cells[best]}**"
+        rows.append([table, *cells.values()])
+    ranks = _compute_ranks(score, tables)
     if ranks:
         count = max(map(len, ranks.values()))
-        cells = [
+        means = [
             f"{np.mean(ranks[name]):.1f}" if name in ranks else "–" for name in methods
         ]
-        rows.append([f"mean rank of {count}", *cells])
-    return markdown_table(["", *(METHODS[name].title for name in methods)], rows)
+        rows.append([f"mean rank on {count}", *means])
+    return format_markdown(["", *(METHODS[name].title for name in methods)], rows)
 
 
-def _uci_summary(tables: Tables) -> str:
-    """Mean ranks of every method, whether its intervals hold, and how long it takes."""
-    by_nll, by_rmse = _ranks("nll", tables), _ranks("rmse", tables)
+def _format_uci_summary(tables: Tables) -> str:
+    """Mean ranks, coverage and training time of each method."""
+    by_nll, by_rmse = _compute_ranks("nll", tables), _compute_ranks("rmse", tables)
     rows = []
     for name in sorted(by_nll, key=lambda name: np.mean(by_nll[name])):
-        done = _ranked_records(tables, name)
-        inside = [
+        done = _select_ranked_runs(tables, name)
+        coverage = [
             float(np.mean(shares))
             for table in _RANKED
-            if (shares := _shares_inside(one for one in done if one["table"] == table))
+            if (shares := _list_coverages(run for run in done if run["table"] == table))
         ]
         rows.append(
             [
                 METHODS[name].title,
                 f"{np.mean(by_nll[name]):.1f}",
                 f"{np.mean(by_rmse[name]):.1f}",
-                f"{min(inside):.0%} to {max(inside):.0%}" if inside else "–",
-                _seconds(done),
+                f"{min(coverage):.0%} to {max(coverage):.0%}" if coverage else "–",
+                _format_seconds(done),
             ]
         )
-    head = ["", "place by NLL", "place by RMSE", "in 90 % intervals", "seconds, mean"]
-    return markdown_table(head, rows)
+    head = ["", "rank by NLL", "rank by RMSE", "coverage of 90 %", "mean seconds"]
+    return format_markdown(head, rows)
 
 
-def _uci_costs(tables: Tables) -> str:
-    """What training, prediction and memory cost on the tables that are ranked."""
+def _format_uci_costs(tables: Tables) -> str:
+    """Training time, prediction rate and memory on the ranked tables."""
     rows = []
-    for name in _ranked_methods(tables):
-        done = _ranked_records(tables, name)
+    for name in _list_ranked_methods(tables):
+        done = _select_ranked_runs(tables, name)
         rows.append(
             [
                 METHODS[name].title,
-                _seconds(done),
-                f"{np.median([one['rows_a_second'] for one in done]):,.0f}",
-                f"{max(one['peak_mb'] for one in done):,.0f}",
+                _format_seconds(done),
+                f"{np.median([run['rows_a_second'] for run in done]):,.0f}",
+                f"{max(run['peak_mb'] for run in done):,.0f}",
             ]
         )
-    head = ["", "seconds, mean", "rows/s predicted, median", "peak MB, at most"]
-    return markdown_table(head, rows)
+    head = ["", "mean seconds", "median rows/s predicted", "highest peak MB"]
+    return format_markdown(head, rows)
 
 
-def _ranked_records(tables: Tables, method: str) -> list[Record]:
-    """What a method did on the tables that are ranked, where it did not fail."""
+def _select_ranked_runs(tables: Tables, method: str) -> list[Record]:
+    """Successful runs of a method on the ranked tables."""
     return [
         record
         for table in _RANKED
@@ -235,66 +242,69 @@ def _ranked_records(tables: Tables, method: str) -> list[Record]:
     ]
 
 
-def in_order(tables: Tables) -> list[tuple[str, list[Record]]]:
-    """Tables in the order of their experiment."""
+def sort_tables(tables: Tables) -> list[tuple[str, list[Record]]]:
+    """Tables in the order of the UCI collection, then others."""
     known = {name: number for number, name in enumerate(UCI)}
     return sorted(tables.items(), key=lambda pair: known.get(pair[0], len(known)))
 
 
-def _cells(cell: Callable[[list[Record]], str], tables: Tables) -> str:
-    """A row for each table, a column for each method; what is told of its runs."""
-    methods, rows = _methods(tables), []
-    for table, records in in_order(tables):
-        found = by_method(records)
+def _format_cells(cell: Callable[[list[Record]], str], tables: Tables) -> str:
+    """A cell per table and method, computed from the successful runs."""
+    methods, rows = _list_methods(tables), []
+    for table, records in sort_tables(tables):
+        runs = group_by_method(records)
         done = (
-            [one for one in found.get(name, []) if "scores" in one] for name in methods
+            [run for run in runs.get(name, []) if "scores" in run] for name in methods
         )
         rows.append([table, *map(cell, done)])
-    return markdown_table(["", *(METHODS[name].title for name in methods)], rows)
+    return format_markdown(["", *(METHODS[name].title for name in methods)], rows)
 
 
-def _coverage(records: list[Record]) -> str:
-    return _told(_shares_inside(records))
+def _format_coverage(records: list[Record]) -> str:
+    return _format_mean(_list_coverages(records))
 
 
-def _shares_inside(records: Iterable[Record]) -> list[float]:
-    """Shares of test targets in central 90 % intervals, where they were counted."""
-    found = [one["scores"].get("coverage", {}).get("90%") for one in records]
-    return [share for share in found if share is not None]
+def _list_coverages(records: Iterable[Record]) -> list[float]:
+    """Coverage of central 90 % intervals, for runs that recorded it."""
+    shares = [run["scores"].get("coverage", {}).get("90%") for run in records]
+    return [share for share in shares if share is not None]
 
 
-def _uci_zonal(tables: Tables) -> str:
-    """What the default gives: scores, coverage, depth."""
+def _format_uci_zonal(tables: Tables) -> str:
+    """Scores, coverage and depth of the default."""
     levels = ("50%", "80%", "90%", "95%")
     rows = []
-    for table, records in in_order(tables):
-        some = [one for one in records if one["method"] == "zonal" and "scores" in one]
+    for table, records in sort_tables(tables):
+        some = [run for run in records if run["method"] == "zonal" and "scores" in run]
         if not some:
             continue
-        inside = [
-            f"{np.mean([one['scores']['coverage'][level] for one in some]):.3f}"
+        coverage = [
+            f"{np.mean([run['scores']['coverage'][level] for run in some]):.3f}"
             for level in levels
         ]
-        depths = sorted({one["depth"] for one in some})
+        depths = sorted({run["depth"] for run in some})
         rows.append(
             [
                 table,
                 f"{some[0]['rows']:,}",
-                *(_told(_values(some, score)) for score in ("rmse", "nll", "crps")),
-                *inside,
+                *(
+                    _format_mean(_list_scores(some, score))
+                    for score in ("rmse", "nll", "crps")
+                ),
+                *coverage,
                 ", ".join(map(str, depths)),
-                _seconds(some),
+                _format_seconds(some),
             ]
         )
-    inside_head = [f"in {level}" for level in levels]
-    head = ["", "rows", "RMSE", "NLL", "CRPS", *inside_head, "depth", "seconds"]
-    return markdown_table(head, rows)
+    headings = [f"in {level}" for level in levels]
+    head = ["", "rows", "RMSE", "NLL", "CRPS", *headings, "depth", "seconds"]
+    return format_markdown(head, rows)
 
 
-def _uci_failures(tables: Tables) -> str:
-    """Which peers failed where, and why."""
+def _format_uci_failures(tables: Tables) -> str:
+    """Failed runs and their reasons."""
     lines = collections.defaultdict(list)
-    for table, records in in_order(tables):
+    for table, records in sort_tables(tables):
         for record in records:
             if "failed" in record:
                 reason = re.sub(r"[\d,]+ x [\d,]+", "N x N", record["failed"])
@@ -307,45 +317,45 @@ def _uci_failures(tables: Tables) -> str:
     )
 
 
-def _some_methods(names: tuple[str, ...], tables: Tables) -> str:
-    """Some methods beside their variants, on the tables that any of those met."""
+def _format_variants(names: tuple[str, ...], tables: Tables) -> str:
+    """Some methods and their variants, on tables where a variant ran."""
     some = {
-        table: [one for one in records if one["method"] in names]
+        table: [run for run in records if run["method"] in names]
         for table, records in tables.items()
     }
-    return _changes_table(
+    return _format_changes(
         {
             table: records
             for table, records in some.items()
-            if any(METHODS[one["method"]].variant for one in records)
+            if any(METHODS[run["method"]].variant for run in records)
         }
     )
 
 
-def _changes_table(tables: Tables) -> str:
-    """A row for each method, a column for each table."""
+def _format_changes(tables: Tables) -> str:
+    """RMSE and NLL with a row per method and a column per table."""
     rows = []
-    names = [name for name, _ in in_order(tables)]
+    names = [name for name, _ in sort_tables(tables)]
     if not names:
         return "(not measured yet)"
-    found = {table: by_method(tables[table]) for table in names}
+    runs = {table: group_by_method(tables[table]) for table in names}
     for method in METHODS:
         cells = [
             " / ".join(
-                _told(_values(found[table].get(method, []), score))
+                _format_mean(_list_scores(runs[table].get(method, []), score))
                 for score in ("rmse", "nll")
             )
             for table in names
         ]
         if any(cell != "– / –" for cell in cells):
             rows.append([METHODS[method].title, *cells])
-    return markdown_table(["RMSE / NLL", *names], rows)
+    return format_markdown(["RMSE / NLL", *names], rows)
 
 
-def _depth_table(tables: Tables) -> str:
+def _format_depth(tables: Tables) -> str:
     rows = []
     for table in sorted(tables, key=lambda name: int(name.split("-")[0])):
-        learned = sorted(one["depth"] for one in tables[table] if "depth" in one)
+        learned = sorted(run["depth"] for run in tables[table] if "depth" in run)
         low, middle, high = np.quantile(learned, [0.25, 0.5, 0.75])
         rows.append(
             [
@@ -355,12 +365,12 @@ def _depth_table(tables: Tables) -> str:
                 f"{low:g} to {high:g}",
             ]
         )
-    return markdown_table(["layers drawn with", "learned", "median", "quartiles"], rows)
+    return format_markdown(["true layers", "learned", "median", "quartiles"], rows)
 
 
-# Methods beside variants of theirs.
+# Methods and their variants.
 SIZES = ("zonal-512", "zonal", "zonal-4096")
-SHAPED = (
+CALIBRATED = (
     "zonal",
     "lightgbm",
     "lightgbm-shaped",
@@ -369,23 +379,23 @@ SHAPED = (
 )
 
 LISTINGS: dict[str, Callable[[Tables], str]] = {
-    "uci-summary": _uci_summary,
-    "uci-zonal": _uci_zonal,
-    "uci-rmse": functools.partial(_grid, "rmse"),
-    "uci-nll": functools.partial(_grid, "nll"),
-    "uci-crps": functools.partial(_grid, "crps"),
-    "uci-coverage": functools.partial(_cells, _coverage),
-    "uci-seconds": functools.partial(_cells, _seconds),
-    "uci-costs": _uci_costs,
-    "uci-failures": _uci_failures,
-    "uci-shaped": functools.partial(_some_methods, SHAPED),
-    "sizes": functools.partial(_some_methods, SIZES),
-    "layouts": _changes_table,
-    "susy": _two_classes_table,
-    "covtype": _classes_table,
-    "song": _numbers_table,
-    "buzz": _numbers_table,
-    "houseelectric": _numbers_table,
-    "airline": _airline_table,
-    "depth": _depth_table,
+    "uci-summary": _format_uci_summary,
+    "uci-zonal": _format_uci_zonal,
+    "uci-rmse": functools.partial(_format_grid, "rmse"),
+    "uci-nll": functools.partial(_format_grid, "nll"),
+    "uci-crps": functools.partial(_format_grid, "crps"),
+    "uci-coverage": functools.partial(_format_cells, _format_coverage),
+    "uci-seconds": functools.partial(_format_cells, _format_seconds),
+    "uci-costs": _format_uci_costs,
+    "uci-failures": _format_uci_failures,
+    "uci-shaped": functools.partial(_format_variants, CALIBRATED),
+    "sizes": functools.partial(_format_variants, SIZES),
+    "layouts": _format_changes,
+    "susy": _format_binary,
+    "covtype": _format_classes,
+    "song": _format_regression,
+    "buzz": _format_regression,
+    "houseelectric": _format_regression,
+    "airline": _format_airline,
+    "depth": _format_depth,
 }

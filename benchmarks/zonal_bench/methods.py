@@ -1,9 +1,8 @@
-"""Methods: each is trained on a split, and predicts.
+"""Methods of zonal, which are trained on a split and predict.
 
-A method's ``train`` is a generator. Each time it yields, what it yields predicts with
-what has been learned so far; the last is the answer. So the clock can be stopped while
-it is judged, and a curve of quality against seconds costs nothing but the judging. A
-method that is done at once yields once.
+The ``train`` of a method is a generator that yields an `Answer` for the model so far;
+the last one is final. The clock stops while an answer is scored, so a curve of scores
+against training time is free. Methods that are not iterative yield once.
 """
 
 import dataclasses
@@ -26,7 +25,7 @@ from zonal_bench.tables import Split
 
 __all__ = [
     "BUDGETS",
-    "OURS",
+    "ZONAL_METHODS",
     "Answer",
     "Answers",
     "Method",
@@ -36,16 +35,15 @@ __all__ = [
 
 
 class UnaffordableError(Exception):
-    """What a method would need is out of proportion; says what."""
+    """The method needs too much time or memory; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How much is spent on a training.
+    """Seed and limits of a training run.
 
-    ``limit`` is the seconds after which a method that improves step by step is
-    stopped; ``steps`` makes zonal's learning shorter, and ``features`` changes how many
-    it has.
+    ``limit`` is the time limit of iterative methods in seconds; ``steps`` and
+    ``features`` override the number of learning steps and features of zonal.
     """
 
     seed: int = 0
@@ -56,13 +54,13 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Answer:
-    """How to predict rows, and what else there is to tell (``depth``, ``features``).
+    """A prediction function, and facts to record such as ``depth`` and ``features``.
 
-    ``predict`` gives a `Prediction` of numbers, or probabilities of classes.
+    ``predict`` returns a `Prediction` for regression, or probabilities of classes.
     """
 
     predict: Callable[[np.ndarray], Prediction | np.ndarray]
-    told: dict[str, Any] = dataclasses.field(default_factory=dict)
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 Answers = Generator[Answer, None, None]
@@ -70,11 +68,11 @@ Answers = Generator[Answer, None, None]
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A name for files, a title for people, and how it is trained.
+    """A name for files, a title for tables, and a training function.
 
-    ``package`` is whose version is recorded; ``numbers`` and ``classes`` say what
-    targets it can have. A ``variant`` is a change of another method: it is shown beside
-    that in tables of their own, and has no rank among the others.
+    The version of ``package`` is recorded; ``numbers`` and ``classes`` say whether the
+    method supports regression and classification. A ``variant`` of another method is
+    shown in separate tables and not ranked.
     """
 
     name: str
@@ -86,7 +84,7 @@ class Method:
     variant: bool = False
 
 
-def _zonal(split: Split, settings: Settings, **choices: Any) -> Answers:
+def _train_zonal(split: Split, settings: Settings, **choices: Any) -> Answers:
     chosen = {"seed": settings.seed, **choices}
     if settings.steps is not None:
         chosen["most_steps"] = settings.steps
@@ -96,17 +94,17 @@ def _zonal(split: Split, settings: Settings, **choices: Any) -> Answers:
     rows = ArraySource(split.x, split.y)
     if not split.classes:
         model = fit(rows, recipe)
-        yield Answer(model.predict, _facts(model.process.basis))
+        yield Answer(model.predict, _collect_facts(model.process.basis))
         return
     likelihood = Labels.of(split.y).likelihood()
     classifier = fit_likelihood(rows, likelihood, recipe)
     yield Answer(
         lambda x: classifier.predict(x).probabilities(),
-        _facts(classifier.inferred.processes[0].basis),
+        _collect_facts(classifier.inferred.processes[0].basis),
     )
 
 
-def _facts(basis: Basis) -> dict[str, Any]:
+def _collect_facts(basis: Basis) -> dict[str, Any]:
     return {
         "depth": basis.depth,
         "levels": basis.kernel.last_level,
@@ -114,33 +112,33 @@ def _facts(basis: Basis) -> dict[str, Any]:
     }
 
 
-def _ours(name: str, title: str, **choices: Any) -> Method:
+def _make_zonal(name: str, title: str, **choices: Any) -> Method:
     def train(split: Split, settings: Settings) -> Answers:
-        return _zonal(split, settings, **choices)
+        return _train_zonal(split, settings, **choices)
 
     return Method(name, title, "zonal", train, classes=True, variant=name != "zonal")
 
 
-def _projected(split: Split, settings: Settings) -> Answers:
-    """Complete levels on a sphere that a learned linear map of the rows goes to."""
+def _train_projected(split: Split, settings: Settings) -> Answers:
+    """Complete levels on a sphere after a learned linear projection of the rows."""
     centre, width = split.x.mean(axis=0), split.x.std(axis=0)
 
-    def standardised(x: np.ndarray) -> np.ndarray:
+    def standardise(x: np.ndarray) -> np.ndarray:
         return (x - centre) / width
 
     size = min(_PROJECTED, split.x.shape[1])
     sphere = Projection.random(split.x.shape[1], size, seed=settings.seed)
     inner = dataclasses.replace(
-        split, x=standardised(split.x), x_test=standardised(split.x_test)
+        split, x=standardise(split.x), x_test=standardise(split.x_test)
     )
-    # So many numbers would follow the noise of few rows; some kept aside say when.
-    choices = {"sphere": sphere, "validation_fraction": _KEPT_ASIDE}
-    (answer,) = _zonal(inner, settings, **_complete_levels(size), **choices)
-    yield Answer(lambda x: answer.predict(standardised(x)), answer.told)
+    # The projection has many parameters; validation rows prevent overfitting.
+    choices = {"sphere": sphere, "validation_fraction": _VALIDATION_FRACTION}
+    (answer,) = _train_zonal(inner, settings, **_make_complete_levels(size), **choices)
+    yield Answer(lambda x: answer.predict(standardise(x)), answer.facts)
 
 
-def _complete_levels(n_inputs: int, levels: int = 5) -> dict[str, Any]:
-    """The lowest levels, all of their harmonics."""
+def _make_complete_levels(n_inputs: int, levels: int = 5) -> dict[str, Any]:
+    """Settings for all harmonics of the lowest levels."""
     counts = [harmonic_count(level, n_inputs + 1) for level in range(levels)]
     return {
         "layout": "harmonics",
@@ -149,13 +147,13 @@ def _complete_levels(n_inputs: int, levels: int = 5) -> dict[str, Any]:
     }
 
 
-def _of_the_paper(frequencies: int, phases: int = 100) -> Method:
-    """One band a level, at most so many phases in each, and the paper's bound."""
+def _make_paper_method(frequencies: int, phases: int = 100) -> Method:
+    """The configuration of the paper: one band per level, and its bound."""
 
     def train(split: Split, settings: Settings) -> Answers:
         dimension = split.x.shape[1] + 1
         counts = [harmonic_count(level, dimension) for level in range(frequencies)]
-        return _zonal(
+        return _train_zonal(
             split,
             settings,
             layout="sparse",
@@ -166,53 +164,57 @@ def _of_the_paper(frequencies: int, phases: int = 100) -> Method:
             calibrated=False,
         )
 
-    title = f"the paper's: {frequencies} frequencies x {phases} phases at most"
+    title = f"paper: {frequencies} frequencies, at most {phases} phases each"
     return Method(
         f"paper-{frequencies}", title, "zonal", train, classes=True, variant=True
     )
 
 
-# Columns that a learned projection leaves, for complete levels.
+# Dimension of the learned projection for complete levels.
 _PROJECTED = 8
-# Rows that tell when to stop learning it.
-_KEPT_ASIDE = 0.2
-# Seconds of learning in the curve of quality against time.
+# Share of rows that decide when to stop learning it.
+_VALIDATION_FRACTION = 0.2
+# Time limits, in seconds, for the curve of scores against training time.
 BUDGETS = (1, 2, 4, 5, 8, 10, 15, 20, 30, 40, 60, 80)
 
-OURS = (
-    _ours("zonal", "zonal"),
-    _ours("zonal-plain", "zonal, not calibrated", calibrated=False),
-    _ours("zonal-1024", "zonal, 1024 features", n_features=1024),
-    _ours("zonal-4096", "zonal, solved with 4096 features", solve_features=4096),
-    _ours("zonal-512", "zonal, 512 features throughout", solve_features=512),
-    _ours("zonal-standard", "standard penalty", solve_features=512, tightened=False),
-    _ours("zonal-radial", "radial order 1", solve_features=512, radial_order=1.0),
-    _ours("zonal-sparse", "sparse", layout="sparse"),
-    _ours(
+ZONAL_METHODS = (
+    _make_zonal("zonal", "zonal"),
+    _make_zonal("zonal-plain", "zonal, not calibrated", calibrated=False),
+    _make_zonal("zonal-1024", "zonal, 1024 features", n_features=1024),
+    _make_zonal("zonal-4096", "zonal, solved with 4096 features", solve_features=4096),
+    _make_zonal("zonal-512", "zonal, 512 features throughout", solve_features=512),
+    _make_zonal(
+        "zonal-standard", "standard penalty", solve_features=512, tightened=False
+    ),
+    _make_zonal("zonal-radial", "radial order 1", solve_features=512, radial_order=1.0),
+    _make_zonal("zonal-sparse", "sparse", layout="sparse"),
+    _make_zonal(
         "zonal-sparse-standard",
         "sparse, standard penalty",
         layout="sparse",
         tightened=False,
     ),
-    _ours(
+    _make_zonal(
         "zonal-sparse-radial",
         "sparse, radial order 1",
         layout="sparse",
         radial_order=1.0,
     ),
-    _ours("zonal-harmonics", "complete levels", layout="harmonics"),
-    _ours("levels-5", "five complete levels", **_complete_levels(8)),
+    _make_zonal("zonal-harmonics", "complete levels", layout="harmonics"),
+    _make_zonal("levels-5", "five complete levels", **_make_complete_levels(8)),
     Method(
         "levels-projected",
         f"five complete levels, projected to {_PROJECTED} columns",
         "zonal",
-        _projected,
+        _train_projected,
         variant=True,
     ),
-    _of_the_paper(7),
-    _of_the_paper(15),
+    _make_paper_method(7),
+    _make_paper_method(15),
     *(
-        _ours(f"zonal-{seconds}s", f"zonal, {seconds} s", max_seconds=float(seconds))
+        _make_zonal(
+            f"zonal-{seconds}s", f"zonal, {seconds} s", max_seconds=float(seconds)
+        )
         for seconds in BUDGETS
     ),
 )

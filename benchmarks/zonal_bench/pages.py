@@ -1,86 +1,85 @@
-"""From stored results to the tables and figures of the documentation.
+"""Tables and figures of the documentation from stored results.
 
-A page has places ``<!-- bench:NAME -->`` ... ``<!-- end -->``; what stands between is
-replaced by the table of that name. Figures are written beside, as SVG.
+Pages have markers ``<!-- bench:NAME -->`` ... ``<!-- end -->``; the text between them
+is replaced by the table of that name. Figures are written as SVG.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from zonal_bench.curves import draw_speed, speed_table
+from zonal_bench.curves import draw_speed, format_speed_table
 from zonal_bench.listings import LISTINGS, Tables
-from zonal_bench.runs import METHODS, Record, stored
+from zonal_bench.runs import METHODS, Record, load_results
 
-__all__ = ["TABLES", "gathered", "write_pages"]
+__all__ = ["TABLES", "collect_tables", "write_pages"]
 
-_PLACE = re.compile(r"(<!-- bench:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-# Experiments whose fits are shown beside those of the same split of ``uci``.
-_BESIDE_EVERYONE = ("speed", "sizes")
-TABLES = LISTINGS | {"speed": speed_table}
+_MARKER = re.compile(r"(<!-- bench:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# Experiments whose runs are shown with those of the same split of ``uci``.
+_WITH_UCI = ("speed", "sizes")
+TABLES = LISTINGS | {"speed": format_speed_table}
 
 
 def write_pages(results: Path, pages: Iterable[Path], figures: Path) -> list[Path]:
-    """Fill the places of pages with tables, and draw the figures; what was written."""
-    found = gathered(results)
+    """Fill the tables of pages and draw figures; returns the paths that changed."""
+    tables = collect_tables(results)
     written = []
     for page in pages:
         text = page.read_text()
-        filled = _PLACE.sub(lambda place: _filled(place, found), text)
+        filled = _MARKER.sub(lambda marker: _fill(marker, tables), text)
         if filled != text:
             page.write_text(filled)
             written.append(page)
-    if "speed" in found:
+    if "speed" in tables:
         figures.mkdir(parents=True, exist_ok=True)
         path = figures / "time_to_quality.svg"
-        draw_speed(found["speed"], path)
+        draw_speed(tables["speed"], path)
         written.append(path)
     return written
 
 
-def gathered(results: Path) -> dict[str, Tables]:
-    """What is stored, by experiment and table, with all that is compared there."""
-    found: dict[str, Tables] = dict(stored(results))
-    for name in _BESIDE_EVERYONE:
-        if name in found:
-            found[name] = _with_everyone(found[name], found.get("uci", {}))
-    return found
+def collect_tables(results: Path) -> dict[str, Tables]:
+    """Stored runs by experiment and table, with those they are compared with."""
+    tables: dict[str, Tables] = dict(load_results(results))
+    for name in _WITH_UCI:
+        if name in tables:
+            tables[name] = _add_uci_runs(tables[name], tables.get("uci", {}))
+    return tables
 
 
-def _with_everyone(timed: Tables, whole: Tables) -> Tables:
-    """Some fits of the first split, and beside them those of all that is compared.
+def _add_uci_runs(own: Tables, uci: Tables) -> Tables:
+    """Runs of an experiment, and those of other methods on the first UCI split.
 
-    What was run for its own sake (with more time, say) stands for its method, unless it
-    failed.
+    Successful runs of the experiment itself (with more time, say) take precedence.
     """
-    found = {}
-    for table, records in timed.items():
-        good = [one for one in records if "scores" in one]
-        known = {one["method"] for one in good}
+    combined = {}
+    for table, records in own.items():
+        successful = [run for run in records if "scores" in run]
+        methods = {run["method"] for run in successful}
         others = [
-            one
-            for one in whole.get(table, [])
-            if one["split"] == 0 and one["method"] not in known and "scores" in one
+            run
+            for run in uci.get(table, [])
+            if run["split"] == 0 and run["method"] not in methods and "scores" in run
         ]
-        found[table] = good + others
-    return found
+        combined[table] = successful + others
+    return combined
 
 
-def _filled(place: re.Match, found: Mapping[str, Tables]) -> str:
-    name = place[2]
+def _fill(marker: re.Match, tables: Mapping[str, Tables]) -> str:
+    name = marker[2]
     if name not in TABLES:
         known = ", ".join(TABLES)
-        raise ValueError(f"a page asks for the table {name!r}; there are {known}")
+        raise ValueError(f"a page refers to the table {name!r}; tables are {known}")
     experiment = name.split("-")[0]
-    if experiment not in found:
-        return f"{place[1]}(not measured yet)\n{place[3]}"
-    records = [one for table in found[experiment].values() for one in table]
-    body = TABLES[name](found[experiment])
-    return f"{place[1]}{body}\n\n{_origin(experiment, records)}\n{place[3]}"
+    if experiment not in tables:
+        return f"{marker[1]}(not measured yet)\n{marker[3]}"
+    records = [run for table in tables[experiment].values() for run in table]
+    body = TABLES[name](tables[experiment])
+    return f"{marker[1]}{body}\n\n{_describe_origin(experiment, records)}\n{marker[3]}"
 
 
-def _origin(experiment: str, records: list[Record]) -> str:
-    """Which script printed it, on what machine, when, with what."""
+def _describe_origin(experiment: str, records: list[Record]) -> str:
+    """The command, machine, dates and versions behind a table."""
     cores = sorted({record["machine"]["cores"] for record in records})
     memory = records[0]["machine"]["memory_gb"]
     dates = sorted({record["date"] for record in records})
@@ -88,8 +87,8 @@ def _origin(experiment: str, records: list[Record]) -> str:
     versions: dict[str, str] = {}
     for record in records:
         versions |= record["versions"]
-    told = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    # Peers tell how many steps they took; ours, how many they were allowed.
+    packages = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
+    # Peers record the steps they took, zonal the limit that was set.
     steps = sorted(
         {
             record["steps"]
@@ -99,12 +98,12 @@ def _origin(experiment: str, records: list[Record]) -> str:
     )
     shorter = "".join(f" --steps {count}" for count in steps)
     return (
-        f"(`{_command(experiment + shorter)}`, {' or '.join(map(str, cores))} "
-        f"core{'' if cores == [1] else 's'}, {memory} GB, {span}; {told})"
+        f"(`{_format_command(experiment + shorter)}`, {' or '.join(map(str, cores))} "
+        f"core{'' if cores == [1] else 's'}, {memory} GB, {span}; {packages})"
     )
 
 
-def _command(experiment: str) -> str:
-    """What makes an experiment's records again."""
+def _format_command(experiment: str) -> str:
+    """The command that repeats an experiment."""
     quote = '"' if " " in experiment else ""
     return f"make bench EXPERIMENTS={quote}{experiment}{quote}"

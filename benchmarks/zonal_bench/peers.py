@@ -1,11 +1,11 @@
-"""What people use today, each by its own recipe or by a usual one.
+"""Peers: other libraries, with their own recommended settings or usual ones.
 
-Each peer is imported when it is trained; ``pip install "zonal[bench]"`` gets them. All
-see the same rows. Those without a noise of their own are given the constant that a
-tenth of the rows, kept aside, shows.
+Packages are imported at training time; ``pip install "zonal[bench]"`` installs them.
+All methods see the same rows. Methods without predictive variance get a constant one,
+estimated on a validation tenth of the rows.
 """
 
-# Peers may be missing, and their own types say less than they take.
+# Peers may be missing, and their types are narrower than what they accept.
 # pyright: reportMissingImports=false, reportArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportOperatorIssue=false
@@ -20,20 +20,20 @@ import numpy as np
 
 from zonal.likelihoods.noise import Calibration
 from zonal_bench.methods import Answer, Answers, Method, Settings, UnaffordableError
-from zonal_bench.scores import normal
+from zonal_bench.scores import make_normal
 from zonal_bench.tables import Split
 
-__all__ = ["PEERS", "shaped"]
+__all__ = ["PEERS", "add_calibration"]
 
 BATCH = 1024
-# A bound that gains less than this in nats a row over so many rounds has stopped.
+# A bound that gains less than this, in nats per row, over this many rounds is final.
 _TOLERANCE, _PATIENCE = 1e-3, 8
-# Rows beyond which a dense Gaussian process is not tried.
+# Dense Gaussian processes are skipped for more rows.
 _DENSE_ROWS = 5_000
 
 
-class _Stopped:
-    """Whether a bound has stopped improving."""
+class _Plateau:
+    """Detects that a bound has stopped improving."""
 
     def __init__(self):
         self.best, self.since = -np.inf, 0
@@ -45,28 +45,28 @@ class _Stopped:
         return self.since >= _PATIENCE
 
 
-def _aside(split: Split, seed: int, share: float = 0.1) -> np.ndarray:
+def _draw_validation(split: Split, seed: int, share: float = 0.1) -> np.ndarray:
     return np.random.default_rng(seed).random(len(split.y)) < share
 
 
-def _standardiser(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def _make_standardiser(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     centre, width = x.mean(axis=0), x.std(axis=0)
     return lambda rows: (rows - centre) / np.where(width > 0, width, 1)
 
 
-def _with_noise(
+def _add_noise(
     predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, y: np.ndarray
 ) -> Answer:
-    """Means, with the constant noise that rows kept aside show."""
+    """Predicted means with a constant variance, estimated on validation rows."""
     noise = float(np.mean((y - np.asarray(predict(x)).reshape(-1)) ** 2))
-    return Answer(lambda rows: normal(predict(rows), noise))
+    return Answer(lambda rows: make_normal(predict(rows), noise))
 
 
-def _lightgbm(split: Split, settings: Settings) -> Answers:
-    """Rate and leaves chosen, and rounds stopped, on rows kept aside."""
+def _train_lightgbm(split: Split, settings: Settings) -> Answers:
+    """Learning rate, leaves and rounds are chosen on validation rows."""
     import lightgbm
 
-    aside = _aside(split, settings.seed)
+    validation_mask = _draw_validation(split, settings.seed)
     kind = lightgbm.LGBMClassifier if split.classes else lightgbm.LGBMRegressor
     large = len(split.y) > 1_000_000
     tries = [(0.1, 255)] if large else [(0.05, 15), (0.05, 63), (0.03, 127)]
@@ -80,26 +80,28 @@ def _lightgbm(split: Split, settings: Settings) -> Answers:
             verbose=-1,
         )
         model.fit(
-            split.x[~aside],
-            split.y[~aside],
-            eval_set=[(split.x[aside], split.y[aside])],
+            split.x[~validation_mask],
+            split.y[~validation_mask],
+            eval_set=[(split.x[validation_mask], split.y[validation_mask])],
             callbacks=[lightgbm.early_stopping(50, verbose=False)],
         )
-        loss = min(min(one.values()) for one in model.best_score_.values())
+        loss = min(min(scores.values()) for scores in model.best_score_.values())
         if loss < least:
             best, least = model, loss
     assert best is not None
     if split.classes:
         yield Answer(best.predict_proba)
     else:
-        yield _with_noise(best.predict, split.x[aside], split.y[aside])
+        yield _add_noise(
+            best.predict, split.x[validation_mask], split.y[validation_mask]
+        )
 
 
-def _ngboost(split: Split, settings: Settings) -> Answers:
-    """Normal predictions with a variance for each row; stopped on rows kept aside."""
+def _train_ngboost(split: Split, settings: Settings) -> Answers:
+    """Normal predictions with a variance per row; early stopping on validation rows."""
     from ngboost import NGBRegressor
 
-    aside = _aside(split, settings.seed)
+    validation_mask = _draw_validation(split, settings.seed)
     model = NGBRegressor(
         n_estimators=2000,
         learning_rate=0.04,
@@ -108,32 +110,32 @@ def _ngboost(split: Split, settings: Settings) -> Answers:
         verbose=False,
     )
     model.fit(
-        split.x[~aside],
-        split.y[~aside],
-        split.x[aside],
-        split.y[aside],
+        split.x[~validation_mask],
+        split.y[~validation_mask],
+        split.x[validation_mask],
+        split.y[validation_mask],
         early_stopping_rounds=50,
     )
 
     def predict(x):
-        found = model.pred_dist(x)
-        return normal(found.loc, found.scale**2)
+        predicted = model.pred_dist(x)
+        return make_normal(predicted.loc, predicted.scale**2)
 
     yield Answer(predict)
 
 
-def _gpytorch(split: Split, settings: Settings, points: int) -> Answers:
+def _train_gpytorch(split: Split, settings: Settings, points: int) -> Answers:
     """SVGP: Matérn-3/2 with ARD, Adam at 0.01, batches of 1024 rows."""
     import gpytorch
     import torch
 
     torch.manual_seed(settings.seed)
-    standardised = _standardiser(split.x)
+    standardise = _make_standardiser(split.x)
 
     def tensor(values: np.ndarray) -> torch.Tensor:
         return torch.tensor(np.asarray(values), dtype=torch.float32)
 
-    x, y = tensor(standardised(split.x)), tensor(split.y)
+    x, y = tensor(standardise(split.x)), tensor(split.y)
     start = x[torch.randperm(len(x))[:points]].clone()
 
     class SVGP(gpytorch.models.ApproximateGP):
@@ -162,16 +164,16 @@ def _gpytorch(split: Split, settings: Settings, points: int) -> Answers:
         with torch.no_grad():
             parts = [
                 likelihood(model(part))
-                for part in tensor(standardised(rows)).split(4096)
+                for part in tensor(standardise(rows)).split(4096)
             ]
         model.train()
         likelihood.train()
-        return normal(
+        return make_normal(
             torch.cat([part.mean for part in parts]).numpy(),
             torch.cat([part.variance for part in parts]).numpy(),
         )
 
-    stopped, epochs, bound = _Stopped(), 0, -np.inf
+    stopped, epochs, bound = _Plateau(), 0, -np.inf
     while not stopped(bound):
         bounds = []
         for batch in torch.randperm(len(y)).split(BATCH):
@@ -184,15 +186,15 @@ def _gpytorch(split: Split, settings: Settings, points: int) -> Answers:
         yield Answer(predict, {"epochs": epochs})
 
 
-def _gpjax(split: Split, settings: Settings, points: int = 512) -> Answers:
+def _train_gpjax(split: Split, settings: Settings, points: int = 512) -> Answers:
     """SGPR: the collapsed bound of all rows, Matérn-3/2 with ARD, L-BFGS."""
     import gpjax
     import jax
     import jax.numpy as jnp
 
     jax.config.update("jax_enable_x64", True)
-    standardised = _standardiser(split.x)
-    x, y = jnp.asarray(standardised(split.x)), jnp.asarray(split.y)[:, None]
+    standardise = _make_standardiser(split.x)
+    x, y = jnp.asarray(standardise(split.x)), jnp.asarray(split.y)[:, None]
     data = gpjax.Dataset(X=x, y=y)
     chosen = np.random.default_rng(settings.seed).permutation(len(x))[:points]
     prior = gpjax.gps.Prior(
@@ -206,33 +208,33 @@ def _gpjax(split: Split, settings: Settings, points: int = 512) -> Answers:
     def loss(model, data):
         return -gpjax.objectives.collapsed_elbo(model, data)
 
-    def predictor(model):
+    def make_predictor(model):
         posterior = model.condition(data)
 
         def predict(rows):
             means, variances = [], []
-            for part in np.array_split(standardised(rows), -(-len(rows) // 2000)):
-                found = model.model.likelihood(posterior(jnp.asarray(part)))
-                means.append(np.asarray(found.mean).reshape(-1))
-                variances.append(np.asarray(found.variance).reshape(-1))
-            return normal(np.concatenate(means), np.concatenate(variances))
+            for part in np.array_split(standardise(rows), -(-len(rows) // 2000)):
+                predicted = model.model.likelihood(posterior(jnp.asarray(part)))
+                means.append(np.asarray(predicted.mean).reshape(-1))
+                variances.append(np.asarray(predicted.variance).reshape(-1))
+            return make_normal(np.concatenate(means), np.concatenate(variances))
 
         return predict
 
-    stopped, steps, bound = _Stopped(), 0, -np.inf
+    stopped, steps, bound = _Plateau(), 0, -np.inf
     while not stopped(bound):
         model, value = gpjax.fit_lbfgs(
             model=model, objective=loss, train_data=data, max_iters=20, safe=False
         )
         bound, steps = -float(value) / len(x), steps + 20
-        yield Answer(predictor(model), {"steps": steps})
+        yield Answer(make_predictor(model), {"steps": steps})
 
 
-def _gpfy(split: Split, settings: Settings, features: int = 512) -> Answers:
-    """The paper's code: its ELBO, Adam at 0.05 as in its example, fresh batches.
+def _train_gpfy(split: Split, settings: Settings, features: int = 512) -> Answers:
+    """The code of the paper: its ELBO, and Adam at 0.05 as in its example.
 
-    (Its own ``fit`` freezes one batch into the compiled step.) Frequencies share the
-    features as in the paper; as many as there is room for, seven at most.
+    Batches are drawn afresh at every step; its own ``fit`` compiles a single batch into
+    the step. Seven frequencies share the features as in the paper.
     """
     import jax
     import optax
@@ -243,8 +245,8 @@ def _gpfy(split: Split, settings: Settings, features: int = 512) -> Answers:
     from gpfy.spherical_harmonics import SphericalHarmonics
     from gpfy.variational import VariationalDistributionTriL
 
-    standardised = _standardiser(split.x)
-    x = np.asarray(standardised(split.x), np.float64)
+    standardise = _make_standardiser(split.x)
+    x = np.asarray(standardise(split.x), np.float64)
     y = np.asarray(split.y, np.float64)[:, None]
     rows, batch = len(x), min(BATCH, len(x))
     frequencies = 7
@@ -283,21 +285,21 @@ def _gpfy(split: Split, settings: Settings, features: int = 512) -> Answers:
         noise = param.params["likelihood"][likelihood.name]["variance"]
         return mean, variance + noise
 
-    def predictor(params):
+    def make_predictor(params):
         def predict(rows):
-            parts = np.array_split(standardised(rows), -(-len(rows) // 4096))
-            found = [moments(params, part) for part in parts]
-            mean = np.concatenate([np.asarray(one[0]).reshape(-1) for one in found])
+            parts = np.array_split(standardise(rows), -(-len(rows) // 4096))
+            pairs = [moments(params, part) for part in parts]
+            mean = np.concatenate([np.asarray(pair[0]).reshape(-1) for pair in pairs])
             if split.classes:
                 return np.column_stack([1 - mean, mean])
-            spread = [np.asarray(one[1]).reshape(-1) for one in found]
-            return normal(mean, np.concatenate(spread))
+            variances = [np.asarray(pair[1]).reshape(-1) for pair in pairs]
+            return make_normal(mean, np.concatenate(variances))
 
         return predict
 
     params, state = free.params, optimiser.init(free.params)
     generator = np.random.default_rng(settings.seed)
-    stopped, steps, bound = _Stopped(), 0, -np.inf
+    stopped, steps, bound = _Plateau(), 0, -np.inf
     count = harmonics.num_inducing(start)
     while not stopped(bound):
         bounds = []
@@ -307,11 +309,11 @@ def _gpfy(split: Split, settings: Settings, features: int = 512) -> Answers:
             bounds.append(-float(value) / rows)
         bound, steps = float(np.mean(bounds)), steps + 100
         if not np.isfinite(bound):
-            raise FloatingPointError(f"its bound is {bound} after {steps} steps")
-        yield Answer(predictor(params), {"steps": steps, "features": int(count)})
+            raise FloatingPointError(f"the bound is {bound} after {steps} steps")
+        yield Answer(make_predictor(params), {"steps": steps, "features": int(count)})
 
 
-def _dense(split: Split, settings: Settings) -> Answers:
+def _train_dense(split: Split, settings: Settings) -> Answers:
     """scikit-learn's GaussianProcessRegressor: Matérn-3/2 with ARD, and noise."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -319,56 +321,62 @@ def _dense(split: Split, settings: Settings) -> Answers:
     rows = len(split.y)
     if rows > _DENSE_ROWS:
         raise UnaffordableError(
-            f"a matrix of {rows:,} x {rows:,} numbers is factorised at every step; "
-            f"not tried beyond {_DENSE_ROWS:,} rows"
+            f"each step factorises a matrix of {rows:,} x {rows:,} numbers; skipped "
+            f"above {_DENSE_ROWS:,} rows"
         )
-    standardised = _standardiser(split.x)
+    standardise = _make_standardiser(split.x)
     kernel = ConstantKernel() * Matern([1.0] * split.x.shape[1], nu=1.5)  # pyright: ignore
     model = GaussianProcessRegressor(
         kernel + WhiteKernel(0.1), random_state=settings.seed
     )
-    model.fit(standardised(split.x), split.y)
+    model.fit(standardise(split.x), split.y)
 
     def predict(x):
-        mean, deviation, *_ = model.predict(standardised(x), return_std=True)
-        return normal(mean, np.square(deviation))
+        mean, std, *_ = model.predict(standardise(x), return_std=True)
+        return make_normal(mean, np.square(std))
 
     yield Answer(predict)
 
 
-def _fourier(split: Split, settings: Settings) -> Answers:
-    """Ridge on 2048 random Fourier features; width and penalty chosen aside."""
+def _train_fourier(split: Split, settings: Settings) -> Answers:
+    """Ridge on 2048 random Fourier features, chosen on validation rows."""
     from sklearn.kernel_approximation import RBFSampler
     from sklearn.linear_model import Ridge
 
-    aside, standardised = _aside(split, settings.seed), _standardiser(split.x)
-    x = standardised(split.x)
+    validation_mask, standardise = (
+        _draw_validation(split, settings.seed),
+        _make_standardiser(split.x),
+    )
+    x = standardise(split.x)
     best, least = None, np.inf
     for width in (0.03, 0.1, 0.3, 1.0):
         sampler = RBFSampler(
             gamma=width / x.shape[1], n_components=2048, random_state=settings.seed
         ).fit(x)
-        seen = sampler.transform(x[~aside])
-        unseen = sampler.transform(x[aside])
+        seen = sampler.transform(x[~validation_mask])
+        unseen = sampler.transform(x[validation_mask])
         for penalty in (1e-4, 1e-2, 1.0):
-            ridge = Ridge(alpha=penalty).fit(seen, split.y[~aside])
-            error = np.mean((ridge.predict(unseen) - split.y[aside]) ** 2)
+            ridge = Ridge(alpha=penalty).fit(seen, split.y[~validation_mask])
+            error = np.mean((ridge.predict(unseen) - split.y[validation_mask]) ** 2)
             if error < least:
                 best, least = (sampler, ridge), error
     assert best is not None
     sampler, ridge = best
 
     def predict(rows):
-        return ridge.predict(sampler.transform(standardised(rows)))
+        return ridge.predict(sampler.transform(standardise(rows)))
 
-    yield _with_noise(predict, split.x[aside], split.y[aside])
+    yield _add_noise(predict, split.x[validation_mask], split.y[validation_mask])
 
 
-def _network(split: Split, settings: Settings) -> Answers:
-    """Two layers of 256 ReLU units; stopped on a tenth of the rows."""
+def _train_network(split: Split, settings: Settings) -> Answers:
+    """Two layers of 256 ReLU units; early stopping on a validation tenth."""
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-    aside, standardised = _aside(split, settings.seed), _standardiser(split.x)
+    validation_mask, standardise = (
+        _draw_validation(split, settings.seed),
+        _make_standardiser(split.x),
+    )
     kind: Any = MLPClassifier if split.classes else MLPRegressor
     model = kind(
         hidden_layer_sizes=(256, 256),
@@ -377,78 +385,86 @@ def _network(split: Split, settings: Settings) -> Answers:
         random_state=settings.seed,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # three hundred epochs are enough
-        model.fit(standardised(split.x[~aside]), split.y[~aside])
+        warnings.simplefilter("ignore")  # convergence after 300 epochs is not needed
+        model.fit(standardise(split.x[~validation_mask]), split.y[~validation_mask])
     if split.classes:
-        yield Answer(lambda rows: model.predict_proba(standardised(rows)))
+        yield Answer(lambda rows: model.predict_proba(standardise(rows)))
         return
-    yield _with_noise(
-        lambda rows: model.predict(standardised(rows)), split.x[aside], split.y[aside]
+    yield _add_noise(
+        lambda rows: model.predict(standardise(rows)),
+        split.x[validation_mask],
+        split.y[validation_mask],
     )
 
 
-def _linear(split: Split, settings: Settings) -> Answers:
+def _train_linear(split: Split, settings: Settings) -> Answers:
     """Ridge, or logistic regression."""
     from sklearn.linear_model import LogisticRegression, RidgeCV
 
-    aside, standardised = _aside(split, settings.seed), _standardiser(split.x)
+    validation_mask, standardise = (
+        _draw_validation(split, settings.seed),
+        _make_standardiser(split.x),
+    )
     if split.classes:
         model = LogisticRegression(max_iter=1000)
-        model.fit(standardised(split.x), split.y)
-        yield Answer(lambda rows: model.predict_proba(standardised(rows)))
+        model.fit(standardise(split.x), split.y)
+        yield Answer(lambda rows: model.predict_proba(standardise(rows)))
         return
     ridge = RidgeCV(np.logspace(-3, 3, 7))
-    ridge.fit(standardised(split.x[~aside]), split.y[~aside])
-    yield _with_noise(
-        lambda rows: ridge.predict(standardised(rows)), split.x[aside], split.y[aside]
+    ridge.fit(standardise(split.x[~validation_mask]), split.y[~validation_mask])
+    yield _add_noise(
+        lambda rows: ridge.predict(standardise(rows)),
+        split.x[validation_mask],
+        split.y[validation_mask],
     )
 
 
-def shaped(method: Method) -> Method:
-    """A method whose residuals get the shape that zonal gives its own.
+def add_calibration(method: Method) -> Method:
+    """A method with the residual calibration of zonal, so that only means differ.
 
-    The shape is that of the rows which the method keeps aside, so that the means alone
-    are compared.
+    The calibration is estimated on the validation rows of the method.
     """
 
     def train(split: Split, settings: Settings) -> Answers:
-        aside = _aside(split, settings.seed)
+        validation_mask = _draw_validation(split, settings.seed)
         for answer in method.train(split, settings):
             predict: Any = answer.predict
-            kept = predict(split.x[aside])
-            residuals = (split.y[aside] - kept.mean) / np.sqrt(kept.variance_y)
-            shape = Calibration.of(residuals)
+            validation = predict(split.x[validation_mask])
+            error = split.y[validation_mask] - validation.mean
+            shape = Calibration.of(error / np.sqrt(validation.variance_y))
 
-            def predict_shaped(rows, predict=predict, shape=shape):
-                found = predict(rows)
-                variance = shape.spread * found.variance_y
-                return dataclasses.replace(found, variance_y=variance, shape=shape)
+            def predict_calibrated(rows, predict=predict, shape=shape):
+                predicted = predict(rows)
+                variance = shape.spread * predicted.variance_y
+                return dataclasses.replace(predicted, variance_y=variance, shape=shape)
 
-            yield Answer(predict_shaped, answer.told)
+            yield Answer(predict_calibrated, answer.facts)
 
     name, title = f"{method.name}-shaped", f"{method.title}, with zonal's calibration"
     return Method(name, title, method.package, train, variant=True)
 
 
-def _svgp(points: int) -> Method:
-    train = functools.partial(_gpytorch, points=points)
+def _make_svgp(points: int) -> Method:
+    train = functools.partial(_train_gpytorch, points=points)
     return Method(f"gpytorch-{points}", f"GPyTorch SVGP-{points}", "gpytorch", train)
 
 
-_LIGHTGBM = Method("lightgbm", "LightGBM", "lightgbm", _lightgbm, classes=True)
-_NETWORK = Method("network", "MLP 256-256", "scikit-learn", _network, classes=True)
+_LIGHTGBM = Method("lightgbm", "LightGBM", "lightgbm", _train_lightgbm, classes=True)
+_NETWORK = Method(
+    "network", "MLP 256-256", "scikit-learn", _train_network, classes=True
+)
 
 PEERS = (
     _LIGHTGBM,
-    shaped(_LIGHTGBM),
-    Method("ngboost", "NGBoost", "ngboost", _ngboost),
-    _svgp(512),
-    _svgp(1024),
-    Method("gpjax", "GPJax SGPR-512", "gpjax", _gpjax),
-    Method("gpfy", "gpfy", "gpfy", _gpfy, classes=True),
-    Method("sklearn-gp", "scikit-learn GP", "scikit-learn", _dense),
-    Method("fourier", "random Fourier ridge", "scikit-learn", _fourier),
+    add_calibration(_LIGHTGBM),
+    Method("ngboost", "NGBoost", "ngboost", _train_ngboost),
+    _make_svgp(512),
+    _make_svgp(1024),
+    Method("gpjax", "GPJax SGPR-512", "gpjax", _train_gpjax),
+    Method("gpfy", "gpfy", "gpfy", _train_gpfy, classes=True),
+    Method("sklearn-gp", "scikit-learn GP", "scikit-learn", _train_dense),
+    Method("fourier", "random Fourier ridge", "scikit-learn", _train_fourier),
     _NETWORK,
-    shaped(_NETWORK),
-    Method("linear", "linear", "scikit-learn", _linear, classes=True),
+    add_calibration(_NETWORK),
+    Method("linear", "linear", "scikit-learn", _train_linear, classes=True),
 )

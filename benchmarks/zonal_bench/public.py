@@ -1,8 +1,8 @@
-"""Public files as their authors publish them, read a block at a time.
+"""Public files as their authors publish them, read block by block.
 
-Each `PublicFile` knows what its file is called, how it looks, and where to get it. A
-file with other columns is refused; one with other rows is read, with a warning, since
-parts of these files are about.
+Each `PublicFile` has the names, the format and the source of a file. A file with other
+columns raises an error; one with another number of rows gives a warning, because parts
+of these files are in circulation.
 """
 
 import contextlib
@@ -17,28 +17,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-__all__ = ["BUZZ", "HOUSEHOLD", "PUBLIC", "SONG", "SUSY", "PublicFile"]
+__all__ = ["BUZZ", "HOUSEHOLD", "SONG", "SUSY", "PublicFile"]
 
 
 @dataclasses.dataclass(frozen=True)
 class PublicFile:
-    """A text file of numbers, with a value between every two delimiters.
+    """A delimited text file of numbers.
 
     Parameters
     ----------
     names
-        What the file may be called. A ``.gz`` is read as it is, a ``.zip`` through its
-        only file.
+        Possible names of the file. ``.gz`` and ``.zip`` with a single file are read
+        without unpacking.
     rows
-        Rows of the published file.
+        Number of rows of the published file.
     columns
-        Names of its columns, in order; the file has them as a header if ``header``.
+        Names of the columns in order; with ``header``, they are the first line.
     dates
-        Columns that are dates or times, and what pyarrow calls their types.
+        Columns of dates or times with their pyarrow types.
     unused
-        Columns that are not read.
+        Number of last columns that are not read.
     source
-        Where to get it.
+        Where to download it.
     """
 
     names: tuple[str, ...]
@@ -50,13 +50,13 @@ class PublicFile:
     dates: tuple[tuple[str, str], ...] = ()
     unused: int = 0
 
-    def found(self, folder: Path) -> Path | None:
-        """The file in a folder, if it is there under any of its names."""
-        places = [folder / name for name in self.names]
-        return next((place for place in places if place.is_file()), None)
+    def find(self, folder: Path) -> Path | None:
+        """Path of the file in a folder, or None."""
+        paths = [folder / name for name in self.names]
+        return next((path for path in paths if path.is_file()), None)
 
     def read(self, path: Path) -> dict[str, np.ndarray]:
-        """The columns of a file: float32, dates, and times in seconds; '?' is NaN."""
+        """Columns of a file as float32, dates, and times in seconds; '?' is NaN."""
         parts: dict[str, list[np.ndarray]] = {name: [] for name in self._used}
         for batch in self._batches(path):
             for name, values in zip(self._used, batch.columns, strict=True):
@@ -65,16 +65,16 @@ class PublicFile:
                 parts[name].append(values.to_numpy(zero_copy_only=False))
         if not parts[self._used[0]]:
             raise ValueError(f"{path.name} has no rows; download it again")
-        found = {name: np.concatenate(some) for name, some in parts.items()}
-        count = len(found[self._used[0]])
+        columns = {name: np.concatenate(some) for name, some in parts.items()}
+        count = len(columns[self._used[0]])
         if count != self.rows:
             warnings.warn(
                 f"{path.name} has {count:,} rows, the published file {self.rows:,}; "
-                "results are those of a part of it",
+                "results are for part of it",
                 UserWarning,
                 stacklevel=2,
             )
-        return found
+        return columns
 
     @property
     def _used(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class PublicFile:
         types = {
             name: pa.type_for_alias(dates.get(name, "float32")) for name in self._used
         }
-        with _opened(path) as file:
+        with _open(path) as file:
             self._check_width(path)
             yield from pyarrow.csv.open_csv(
                 file,
@@ -102,19 +102,19 @@ class PublicFile:
             )
 
     def _check_width(self, path: Path) -> None:
-        with _opened(path) as file:
+        with _open(path) as file:
             first = file.read(65_536).split(b"\n", 1)[0]
         width = first.count(self.delimiter.encode()) + 1
         if width != len(self.columns):
             raise ValueError(
                 f"{path.name} has {width} columns where the published file has "
-                f"{len(self.columns)}; get it from {self.source}"
+                f"{len(self.columns)}; download it from {self.source}"
             )
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The bytes of a file, unpacked."""
+def _open(path: Path) -> Iterator[Any]:
+    """The unpacked bytes of a file."""
     if path.suffix != ".zip":
         with pa.input_stream(str(path)) as file:
             yield file
@@ -123,8 +123,8 @@ def _opened(path: Path) -> Iterator[Any]:
         members = [name for name in archive.namelist() if not name.endswith("/")]
         if len(members) != 1:
             raise ValueError(
-                f"{path.name} holds {len(members)} files where one is expected; "
-                "unpack it, and leave the text file beside"
+                f"{path.name} has {len(members)} files where one is expected; unpack "
+                "it and keep the text file in the same folder"
             )
         with archive.open(members[0]) as file:
             yield file
@@ -180,4 +180,3 @@ HOUSEHOLD = PublicFile(
     dates=(("Date", "timestamp[s]"), ("Time", "time32[s]")),
     source="archive.ics.uci.edu/dataset/235",
 )
-PUBLIC = (SUSY, SONG, BUZZ, HOUSEHOLD)

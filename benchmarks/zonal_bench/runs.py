@@ -1,10 +1,9 @@
-"""Runs: a method meets a split in a process of its own, and what is found is kept.
+"""Runs: each method is trained on a split in its own process, and scores are stored.
 
-Results are JSON files, one for each table of an experiment, with a record for each
-method and split: scores, seconds, rows predicted a second, the most memory that the
-process had (imports and data included), versions, machine and date. What is stored
-already is not run again unless that is asked for. A method that fails is recorded as
-failing, with the reason; one that is not installed, or has no data, is only told of.
+Results are JSON files, one per table of an experiment, with a record per method and
+split: scores, seconds, rows predicted per second, peak memory of the process (with
+imports and data), versions, machine and date. Stored runs are repeated on request only.
+Failures are stored with their reason, unless the package or the data are missing.
 """
 
 import collections
@@ -25,20 +24,22 @@ from typing import Any
 import numpy as np
 
 from zonal.engine.passes import core_count
-from zonal_bench.methods import OURS, Method, Settings, UnaffordableError
+from zonal_bench.methods import ZONAL_METHODS, Method, Settings, UnaffordableError
 from zonal_bench.peers import PEERS
-from zonal_bench.scores import class_numbers, number_scores
+from zonal_bench.scores import score_classes, score_numbers
 from zonal_bench.tables import Split
 
-__all__ = ["METHODS", "Case", "judged", "perform", "stored"]
+__all__ = ["METHODS", "Case", "evaluate_method", "load_results", "run_cases"]
 
-METHODS: dict[str, Method] = {method.name: method for method in (*OURS, *PEERS)}
-# Judged again where so much more time has passed since it was judged last.
-_APART = 1.3
-# What says nothing of a method, and is not stored.
-_NOT_THERE = ("not installed", "no data")
-# A process may take so many times the limit before it is given up, and so many seconds
-# to start and to read its table.
+METHODS: dict[str, Method] = {
+    method.name: method for method in (*ZONAL_METHODS, *PEERS)
+}
+# Ratio of training times between two scores of a curve.
+_CURVE_RATIO = 1.3
+# Failures that say nothing about a method are not stored.
+_UNAVAILABLE = ("not installed", "no data")
+# A process is killed after this multiple of the limit, plus seconds to start and to
+# read its table.
 _PATIENCE = 3
 _STARTING = 60.0
 _LEAST_LIMIT = Settings().limit
@@ -46,7 +47,7 @@ _LEAST_LIMIT = Settings().limit
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Case:
-    """One meeting of a method and a split of a table."""
+    """A method and a split of a table."""
 
     experiment: str
     table: str
@@ -61,24 +62,24 @@ Measure = Callable[[Case, Path | None, Settings], dict[str, Any]]
 Record = dict[str, Any]
 
 
-def judged(method: Method, split: Split, settings: Settings) -> Record:
-    """Train a method on a split, judge it on the way and at the end."""
+def evaluate_method(method: Method, split: Split, settings: Settings) -> Record:
+    """Train a method on a split, with scores during training and at the end."""
     steps = method.train(split, settings)
     seconds, last, answer, curve = 0.0, 0.0, None, []
     begin = time.perf_counter()
     for answer in steps:
         seconds += time.perf_counter() - begin
-        if seconds > _APART * last:
-            curve.append({"seconds": seconds, **_scores(answer.predict, split)})
+        if seconds > _CURVE_RATIO * last:
+            curve.append({"seconds": seconds, **_score(answer.predict, split)})
             last = seconds
         if seconds > settings.limit:
             steps.close()
             break
         begin = time.perf_counter()
     if answer is None:
-        raise RuntimeError(f"{method.name} learned nothing")
+        raise RuntimeError(f"{method.name} yielded no model")
     begin = time.perf_counter()
-    scores = _scores(answer.predict, split)
+    scores = _score(answer.predict, split)
     rate = len(split.y_test) / (time.perf_counter() - begin)
     return {
         "scores": scores,
@@ -87,97 +88,96 @@ def judged(method: Method, split: Split, settings: Settings) -> Record:
         "rows": len(split.y),
         "columns": split.x.shape[1],
         "curve": curve if len(curve) > 1 else [],
-        **answer.told,
+        **answer.facts,
     }
 
 
-def _scores(predict: Callable[[np.ndarray], Any], split: Split) -> dict[str, Any]:
-    found = predict(split.x_test)
+def _score(predict: Callable[[np.ndarray], Any], split: Split) -> dict[str, Any]:
+    predictions = predict(split.x_test)
     if split.classes:
-        scores = class_numbers(np.asarray(found, np.float64), split.y_test)
+        scores = score_classes(np.asarray(predictions, np.float64), split.y_test)
     else:
-        scores = number_scores(found, split.y_test)
-    wrong = [name for name in ("rmse", "nll", "log_loss") if name in scores]
-    if not np.all(np.isfinite([scores[name] for name in wrong])):
-        raise FloatingPointError("its predictions are not finite")
+        scores = score_numbers(predictions, split.y_test)
+    errors = [name for name in ("rmse", "nll", "log_loss") if name in scores]
+    if not np.all(np.isfinite([scores[name] for name in errors])):
+        raise FloatingPointError("predictions are not finite")
     return scores
 
 
-def perform(
+def run_cases(
     cases: Iterable[Case],
     measure: Measure,
     data: Path | None,
     results: Path,
     settings: Settings = Settings(),  # noqa: B008 (it cannot change)
     again: bool = False,
-    say: Callable[[str], Any] = print,
-    apart: bool = True,
+    log: Callable[[str], Any] = print,
+    own_process: bool = True,
     limits: Mapping[str, float] | None = None,
 ) -> list[Record]:
-    """Run the cases that are not stored yet, and store them.
+    """Run the cases that are not stored yet, and store their records.
 
     Parameters
     ----------
     cases
-        What is to be run, in order.
+        Cases in order.
     measure
-        What is run: from a case, the data and settings to a part of a record.
+        Function from a case, the data folder and settings to a record.
     data
-        The folder with the data.
+        Data folder.
     results
-        The folder that results are kept in.
+        Folder with results.
+    settings
+        Seed and limits.
     again
-        Whether what is stored is run again.
-    say
-        Where a line for each run goes.
-    apart
-        Whether each has a process of its own, for its memory to be told and its time
-        to be limited.
+        Whether to repeat stored runs.
+    log
+        Function that prints a line per run.
+    own_process
+        Whether each run has its own process, to measure its memory and limit its time.
     limits
-        Seconds for methods that have a limit of their own.
+        Time limits of single methods, in seconds.
     """
-    found = []
+    records = []
     for case in cases:
         path = results / case.experiment / f"{case.table}.json"
-        known = _records(path)
+        known = _load_records(path)
         key = (case.method, case.split)
         if key in known and not again:
-            found.append(known[key])
+            records.append(known[key])
             continue
         limit = (limits or {}).get(case.method, settings.limit)
         seed = settings.seed + case.split
-        told = dataclasses.replace(settings, seed=seed, limit=limit)
-        if apart:
-            record = _alone(measure, case, data, told)
-        else:
-            record = _attempted(measure, case, data, told)
-        record = dataclasses.asdict(case) | record | _circumstances(case)
+        case_settings = dataclasses.replace(settings, seed=seed, limit=limit)
+        run = _run_in_process if own_process else _run_here
+        record = run(measure, case, data, case_settings)
+        record = dataclasses.asdict(case) | record | _describe_environment(case)
         if settings.steps is not None:
             record["steps"] = settings.steps
-        say(line(record))
-        found.append(record)
-        if record.get("failed", "").startswith(_NOT_THERE):
+        log(format_record(record))
+        records.append(record)
+        if record.get("failed", "").startswith(_UNAVAILABLE):
             continue
-        known = _records(path) | {key: record}
+        known = _load_records(path) | {key: record}
         path.parent.mkdir(parents=True, exist_ok=True)
-        ordered = [known[one] for one in sorted(known)]
-        text = json.dumps(_rounded(ordered), indent=1)
-        beside = path.with_suffix(".new")
-        beside.write_text(text + "\n")
-        beside.replace(path)
-    return found
+        ordered = [known[key] for key in sorted(known)]
+        text = json.dumps(_round_floats(ordered), indent=1)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(text + "\n")
+        temporary.replace(path)
+    return records
 
 
-def stored(results: Path) -> dict[str, dict[str, list[Record]]]:
+def load_results(results: Path) -> dict[str, dict[str, list[Record]]]:
     """All records, by experiment and table."""
-    found: dict[str, dict[str, list[Record]]] = collections.defaultdict(dict)
+    tables: dict[str, dict[str, list[Record]]] = collections.defaultdict(dict)
     for path in sorted(results.glob("*/*.json")):
-        found[path.parent.name][path.stem] = list(_records(path).values())
-    return dict(found)
+        tables[path.parent.name][path.stem] = list(_load_records(path).values())
+    return dict(tables)
 
 
-def line(record: Record) -> str:
-    """One record for people to read while others run."""
+def format_record(record: Record) -> str:
+    """One line on a run."""
     name = f"{record['table']:22}{record['split']:3}  {record['method']:24}"
     if "failed" in record:
         return f"{name}failed: {record['failed']}"
@@ -190,7 +190,7 @@ def line(record: Record) -> str:
     return f"{name}{scores}{depth}  {record['seconds']:6.1f} s"
 
 
-def _records(path: Path) -> dict[tuple[str, int], Record]:
+def _load_records(path: Path) -> dict[tuple[str, int], Record]:
     if not path.exists():
         return {}
     return {
@@ -199,56 +199,56 @@ def _records(path: Path) -> dict[tuple[str, int], Record]:
     }
 
 
-def _alone(
+def _run_in_process(
     measure: Measure, case: Case, data: Path | None, settings: Settings
 ) -> Record:
-    """Measure in a process of its own, and give it up if it takes for ever."""
+    """Run a case in a new process, which is killed if it takes too long."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
+    receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
-        target=_measured, args=(theirs, measure, case, data, settings)
+        target=_send_record, args=(sender, measure, case, data, settings)
     )
     process.start()
-    theirs.close()
-    # A limit is for what improves step by step; a first step may take longer.
+    sender.close()
+    # The first step of an iterative method may take longer than the limit.
     patience = _STARTING + _PATIENCE * max(settings.limit, _LEAST_LIMIT)
     try:
-        if not ours.poll(patience):
-            return {"failed": f"not done after {patience:.0f} s"}
-        return ours.recv()
+        if not receiver.poll(patience):
+            return {"failed": f"not finished after {patience:.0f} s"}
+        return receiver.recv()
     except EOFError:
         process.join()
-        return {"failed": f"its process ended with code {process.exitcode}"}
+        return {"failed": f"process ended with code {process.exitcode}"}
     finally:
         process.kill()
         process.join()
 
 
-def _measured(pipe: Connection, *what: Any) -> None:
+def _send_record(pipe: Connection, *arguments: Any) -> None:
     warnings.simplefilter("ignore")
-    pipe.send(_attempted(*what))
+    pipe.send(_run_here(*arguments))
 
 
-def _attempted(
+def _run_here(
     measure: Measure, case: Case, data: Path | None, settings: Settings
 ) -> Record:
-    """What is measured, or why it was not."""
+    """The record of a case, or the reason of its failure."""
     try:
         record = measure(case, data, settings)
     except ImportError as error:
-        record = {"failed": f"{_NOT_THERE[0]}: {error.name or error}"}
+        record = {"failed": f"{_UNAVAILABLE[0]}: {error.name or error}"}
     except FileNotFoundError as error:
-        record = {"failed": f"{_NOT_THERE[1]}: {error}"}
+        record = {"failed": f"{_UNAVAILABLE[1]}: {error}"}
     except UnaffordableError as error:
         record = {"failed": str(error)}
-    except Exception as error:  # whatever a peer does is a result
-        said = str(error).strip().split("\n")[0][:200]
-        record = {"failed": f"{type(error).__name__}: {said}"}
+    except Exception as error:  # any failure of a peer is a result
+        message = str(error).strip().split("\n")[0][:200]
+        record = {"failed": f"{type(error).__name__}: {message}"}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return record | {"peak_mb": peak}
 
 
-def _circumstances(case: Case) -> Record:
+def _describe_environment(case: Case) -> Record:
     """Versions, machine and date."""
     method = METHODS.get(case.method)
     packages = {"zonal", "jax", "numpy"} | ({method.package} if method else set())
@@ -266,12 +266,12 @@ def _circumstances(case: Case) -> Record:
     }
 
 
-def _rounded(value: Any) -> Any:
-    """Six digits are enough to keep."""
+def _round_floats(value: Any) -> Any:
+    """A value with all numbers rounded to six digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
+        return {key: _round_floats(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_round_floats(item) for item in value]
     return value

@@ -1,7 +1,7 @@
-"""Small tables made up in the formats of the real ones, to try everything on.
+"""Small synthetic tables in the formats of the real ones, for tests of everything.
 
-Files have the names and formats of the public ones, so that what reads those is tried
-too. Numbers measured on them mean nothing.
+Files have the names and formats of the public ones, so their readers are tested too.
+Scores on these tables are meaningless.
 """
 
 import gzip
@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 
 from zonal_bench.experiments import EXPERIMENTS
 from zonal_bench.methods import Settings
-from zonal_bench.pages import TABLES, gathered
+from zonal_bench.pages import TABLES, collect_tables
 from zonal_bench.public import BUZZ, HOUSEHOLD, SONG, SUSY
-from zonal_bench.runs import perform
+from zonal_bench.runs import run_cases
 
 __all__ = ["quick_run", "write_samples"]
 
 ROWS = 600
 QUICK = Settings(limit=5.0, steps=3, features=40)
-# Of each experiment the table and the methods; scikit-learn is always there.
+# Table and methods of each experiment; they need no optional package.
 _CHOSEN = {
     "uci": ("kin40k", ("zonal", "fourier", "linear")),
     "susy": ("susy", ("paper-7", "linear")),
@@ -41,21 +41,21 @@ _CHOSEN = {
 
 
 def write_samples(folder: Path, rows: int = ROWS) -> None:
-    """Made-up tables of every format, in a folder."""
+    """Write a synthetic table in every format to a folder."""
     generator = np.random.default_rng(0)
 
-    def made(columns: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(columns: int) -> tuple[np.ndarray, np.ndarray]:
         x = generator.normal(size=(rows, columns))
         y = np.sin(x[:, 0]) + x[:, 1] + 0.1 * generator.normal(size=rows)
         return x, y
 
-    x, y = made(8)
+    x, y = draw(8)
     masks = {f"test_{k}": generator.random(rows) < 0.1 for k in range(10)}
     _write(folder / "kin40k.parquet", x, y, "y", **masks)
-    x, y = made(9)
+    x, y = draw(9)
     _write(folder / "flights_3m.parquet", x, 30 * y, "delay")
 
-    x, y = made(6)
+    x, y = draw(6)
     _write(
         folder / "covtype.parquet",
         x,
@@ -63,13 +63,13 @@ def write_samples(folder: Path, rows: int = ROWS) -> None:
         "Cover_Type",
     )
 
-    x, y = made(18)
+    x, y = draw(18)
     with gzip.open(folder / SUSY.names[0], "wt") as file:
         np.savetxt(file, np.column_stack([y > 0, x]), "%.18e", ",")
-    x, y = made(90)
+    x, y = draw(90)
     years = np.round(1990 + 5 * y)
     np.savetxt(folder / SONG.names[0], np.column_stack([years, x]), "%.5f", ",")
-    x, y = made(77)
+    x, y = draw(77)
     np.savetxt(folder / BUZZ.names[0], np.column_stack([x, y]), "%.1f", ",")
     _write_household(folder / HOUSEHOLD.names[0], generator, rows)
 
@@ -87,16 +87,16 @@ def _write_household(path: Path, generator: np.random.Generator, rows: int) -> N
     lines = [";".join(HOUSEHOLD.columns)]
     for number, (minute, values) in enumerate(zip(minutes, meters, strict=True)):
         when = minute.item()
-        told = ["?"] * 7 if number == 1 else [f"{value:.3f}" for value in values]
+        cells = ["?"] * 7 if number == 1 else [f"{value:.3f}" for value in values]
         day = f"{when.day}/{when.month}/{when.year}"
-        lines.append(";".join([day, f"{when:%H:%M}:00", *told]))
+        lines.append(";".join([day, f"{when:%H:%M}:00", *cells]))
     path.write_text("\n".join(lines) + "\n")
 
 
 def quick_run(
-    folder: Path, names: Sequence[str] = (), say: Callable[[str], Any] = print
+    folder: Path, names: Sequence[str] = (), log: Callable[[str], Any] = print
 ) -> None:
-    """A small version of experiments, from files to tables, in one process."""
+    """Run small versions of experiments, from files to tables, in this process."""
     write_samples(folder)
     results, failed = folder / "results", []
     with warnings.catch_warnings():
@@ -104,22 +104,22 @@ def quick_run(
         for name in names or EXPERIMENTS:
             table, methods = _CHOSEN[name]
             experiment = EXPERIMENTS[name]
-            say(f"{name}:")
-            records = perform(
+            log(f"{name}:")
+            records = run_cases(
                 experiment.cases((table,), methods, splits=1),
                 experiment.measure,
                 folder,
                 results,
                 QUICK,
-                say=say,
-                apart=False,
+                log=log,
+                own_process=False,
             )
             failed += [record for record in records if "failed" in record]
-    found = gathered(results)
-    for name, table in TABLES.items():
+    tables = collect_tables(results)
+    for name, format_table in TABLES.items():
         experiment = name.split("-")[0]
-        if experiment in found:
-            say(f"\n{name}:\n{table(found[experiment])}")
+        if experiment in tables:
+            log(f"\n{name}:\n{format_table(tables[experiment])}")
     if failed:
-        told = "; ".join(f"{one['method']}: {one['failed']}" for one in failed)
-        raise RuntimeError(f"{len(failed)} runs failed: {told}")
+        reasons = "; ".join(f"{run['method']}: {run['failed']}" for run in failed)
+        raise RuntimeError(f"{len(failed)} runs failed: {reasons}")

@@ -1,4 +1,4 @@
-"""What predictions of held-out rows are worth, as plain numbers by name."""
+"""Scores of predictions on test rows, as plain numbers by name."""
 
 from typing import Any
 
@@ -7,21 +7,21 @@ from jaxtyping import Float
 
 from zonal.engine.posterior import Prediction
 from zonal.prediction import PredictiveDistribution
-from zonal.scores.classes import class_scores
+from zonal.scores.classification import score_classification
 from zonal.scores.held_out import HeldOut
-from zonal.scores.numbers import regression_scores
+from zonal.scores.regression import score_regression
 
-__all__ = ["class_numbers", "normal", "number_scores"]
+__all__ = ["make_normal", "score_classes", "score_numbers"]
 
 
-def normal(
+def make_normal(
     mean: Float[np.ndarray, " rows"], variance: Float[np.ndarray, " rows"] | float
 ) -> Prediction:
-    """Normal predictions; one variance is that of all rows.
+    """Normal predictions; a scalar variance applies to all rows.
 
     Examples
     --------
-    >>> normal(np.zeros(2), 4.0).quantiles(np.array([0.5]))[:, 0]
+    >>> make_normal(np.zeros(2), 4.0).quantiles(np.array([0.5]))[:, 0]
     array([0., 0.])
     """
     mean = np.asarray(mean, np.float64).reshape(-1)
@@ -29,48 +29,49 @@ def normal(
     return Prediction(mean, variance, variance)
 
 
-def number_scores(
+def score_numbers(
     prediction: Prediction, y: Float[np.ndarray, " rows"]
 ) -> dict[str, Any]:
     """Error, negative log density, CRPS and coverage of central intervals.
 
     Examples
     --------
-    >>> scores = number_scores(normal(np.zeros(3), 1.0), np.array([-1.0, 0.0, 1.0]))
+    >>> prediction = make_normal(np.zeros(3), 1.0)
+    >>> scores = score_numbers(prediction, np.array([-1.0, 0.0, 1.0]))
     >>> round(scores["rmse"], 4), round(scores["nll"], 4), scores["coverage"]["50%"]
     (0.8165, 1.2523, 0.333...)
     """
-    found = regression_scores(PredictiveDistribution(prediction), _rows(y))
+    scores = score_regression(PredictiveDistribution(prediction), _make_rows(y))
     return {
-        "rmse": found.rmse,
-        "nll": -found.log_density,
-        "crps": found.crps,
-        "coverage": {f"{stated:.0%}": share for stated, share in found.headline},
+        "rmse": scores.rmse,
+        "nll": -scores.mean_log_density,
+        "crps": scores.crps,
+        "coverage": {f"{level:.0%}": share for level, share in scores.coverage},
     }
 
 
-def class_numbers(
-    chance: Float[np.ndarray, "rows classes"], codes: Float[np.ndarray, " rows"]
+def score_classes(
+    probabilities: Float[np.ndarray, "rows classes"], codes: Float[np.ndarray, " rows"]
 ) -> dict[str, Any]:
-    """Accuracy, log loss, calibration error and, of two classes, AUC.
+    """Accuracy, log loss, calibration error and, for two classes, AUC.
 
     Examples
     --------
-    >>> chance = np.array([[0.8, 0.2], [0.3, 0.7]])
-    >>> scores = class_numbers(chance, np.array([0.0, 1.0]))
+    >>> probabilities = np.array([[0.8, 0.2], [0.3, 0.7]])
+    >>> scores = score_classes(probabilities, np.array([0.0, 1.0]))
     >>> round(scores["log_loss"], 4), scores["auc"], scores["accuracy"]
     (0.2899, 1.0, 1.0)
     """
-    names = tuple(map(str, range(chance.shape[1])))
-    found = class_scores(chance, names, _rows(codes))
-    scores = {
-        "accuracy": found.accuracy,
-        "log_loss": found.log_loss,
-        "ece": found.ece,
+    names = tuple(map(str, range(probabilities.shape[1])))
+    scores = score_classification(probabilities, names, _make_rows(codes))
+    numbers = {
+        "accuracy": scores.accuracy,
+        "log_loss": scores.log_loss,
+        "ece": scores.ece,
     }
-    return scores if found.area is None else scores | {"auc": found.area}
+    return numbers if scores.auc is None else numbers | {"auc": scores.auc}
 
 
-def _rows(y: np.ndarray) -> HeldOut:
+def _make_rows(y: np.ndarray) -> HeldOut:
     y = np.asarray(y, np.float64)
     return HeldOut(None, y, np.ones(len(y)), np.arange(len(y)), "y")

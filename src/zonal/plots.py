@@ -1,7 +1,7 @@
-"""Plots of a fitted model: each draws on an axes and returns it.
+"""Plots of a fitted model with matplotlib; each function returns its axes.
 
-They need ``pip install "zonal[plot]"``. Every function takes ``ax=``; without it a new
-figure is made.
+They need ``pip install "zonal[plot]"``. Every function takes ``ax=``, by default the
+axes of a new figure.
 """
 
 # pyright: reportMissingImports=false
@@ -9,6 +9,7 @@ figure is made.
 from typing import Any
 
 import numpy as np
+from sklearn.calibration import calibration_curve
 
 from zonal.prior.kernels import NTK
 
@@ -24,7 +25,7 @@ __all__ = [
 _DEPTHS = (1, 3, 10)
 
 
-def _axes(ax: Any) -> Any:
+def _get_axes(ax: Any) -> Any:
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt
@@ -33,7 +34,7 @@ def _axes(ax: Any) -> Any:
 
 
 def plot_prediction(model, X, y=None, *, coverage=(0.5, 0.9), ax=None):
-    """The mean and central intervals of a new target along the only column of X.
+    """Plot the mean and central intervals of the target against the only column of X.
 
     Examples
     --------
@@ -45,20 +46,18 @@ def plot_prediction(model, X, y=None, *, coverage=(0.5, 0.9), ax=None):
     >>> plot_prediction(model, X, y).get_ylabel()
     'target'
     """
-    ax = _axes(ax)
+    ax = _get_axes(ax)
     values = np.asarray(X, np.float64)
     if values.ndim != 2 or values.shape[1] != 1:
         raise ValueError(
-            f"predictions are drawn along one column; X has shape {values.shape}"
+            f"plot_prediction needs X with one column; X has shape {values.shape}"
         )
     order = np.argsort(values[:, 0])
-    at = values[order]
-    ax.plot(at[:, 0], model.predict(at), color="C0", label="mean")
+    x = values[order]
+    ax.plot(x[:, 0], model.predict(x), color="C0", label="mean")
     for share in sorted(coverage, reverse=True):
-        low, high = model.predict_interval(at, share).T
-        ax.fill_between(
-            at[:, 0], low, high, color="C0", alpha=0.2, label=f"{share:.0%}"
-        )
+        low, high = model.predict_interval(x, share).T
+        ax.fill_between(x[:, 0], low, high, color="C0", alpha=0.2, label=f"{share:.0%}")
     if y is not None:
         ax.plot(values[:, 0], y, ".", color="0.3", markersize=3, label="rows")
     name = model.columns_.names[0]
@@ -68,10 +67,10 @@ def plot_prediction(model, X, y=None, *, coverage=(0.5, 0.9), ax=None):
 
 
 def plot_calibration(model, X, y, *, bins=20, ax=None):
-    """How often targets fall into each part of their predicted distribution.
+    """Plot a histogram of the probability integral transform (PIT).
 
-    A histogram of the probability integral transform: flat if uncertainty is right,
-    a hill if intervals are too wide, a bowl if they are too narrow.
+    It is flat if uncertainty is calibrated, has a peak in the middle if intervals are
+    too wide, and peaks at both ends if they are too narrow.
 
     Examples
     --------
@@ -86,17 +85,17 @@ def plot_calibration(model, X, y, *, bins=20, ax=None):
     >>> bool(0.5 < min(heights) <= max(heights) < 1.5)
     True
     """
-    ax = _axes(ax)
-    place = model.predict_dist(X).cdf(np.asarray(y, np.float64))
-    ax.hist(place, bins=bins, range=(0, 1), density=True, color="C0", alpha=0.8)
-    ax.axhline(1.0, color="0.3", linestyle="--", label="right")
-    ax.set(xlabel="predicted probability below the target", ylabel="share of rows")
+    ax = _get_axes(ax)
+    pit = model.predict_dist(X).cdf(np.asarray(y, np.float64))
+    ax.hist(pit, bins=bins, range=(0, 1), density=True, color="C0", alpha=0.8)
+    ax.axhline(1.0, color="0.3", linestyle="--", label="calibrated")
+    ax.set(xlabel="predicted probability below the target", ylabel="density")
     ax.legend()
     return ax
 
 
 def plot_reliability(model, X, y, *, bins=15, ax=None):
-    """How often the predicted class is right, against how sure the model is.
+    """Plot accuracy against the probability of the predicted class.
 
     Examples
     --------
@@ -105,24 +104,23 @@ def plot_reliability(model, X, y, *, bins=15, ax=None):
     >>> X = np.linspace(-1, 1, 30)[:, None]
     >>> model = SphericalGPClassifier().fit(X, X[:, 0] > 0)
     >>> plot_reliability(model, X, X[:, 0] > 0).get_xlabel()
-    'stated probability'
+    'probability of the predicted class'
     """
-    ax = _axes(ax)
-    chance = model.predict_proba(X)
-    sure, right = chance.max(axis=1), model.predict(X) == np.asarray(y)
-    place = np.minimum((sure * bins).astype(int), bins - 1)
-    filled = [one for one in range(bins) if np.any(place == one)]
-    stated = [sure[place == one].mean() for one in filled]
-    found = [right[place == one].mean() for one in filled]
-    ax.plot([0, 1], [0, 1], color="0.3", linestyle="--", label="right")
-    ax.plot(stated, found, "o-", color="C0", label="model")
-    ax.set(xlabel="stated probability", ylabel="share of rows that are right")
+    ax = _get_axes(ax)
+    confidence = model.predict_proba(X).max(axis=1)
+    correct = (model.predict(X) == np.asarray(y)).astype(int)
+    accuracy, probability = calibration_curve(
+        correct, np.minimum(confidence, 1.0), pos_label=1, n_bins=bins
+    )
+    ax.plot([0, 1], [0, 1], color="0.3", linestyle="--", label="calibrated")
+    ax.plot(probability, accuracy, "o-", color="C0", label="model")
+    ax.set(xlabel="probability of the predicted class", ylabel="accuracy")
     ax.legend()
     return ax
 
 
 def plot_spectrum(model, *, depths=_DEPTHS, ax=None):
-    """The learned share of each level, beside those of networks of some depths.
+    """Plot the learned share of each level and those of networks of some depths.
 
     Examples
     --------
@@ -131,16 +129,17 @@ def plot_spectrum(model, *, depths=_DEPTHS, ax=None):
     >>> X = np.linspace(-1, 1, 30)[:, None]
     >>> model = SphericalGPRegressor().fit(X, np.sin(4 * X[:, 0]))
     >>> [line.get_label() for line in plot_spectrum(model, depths=[1, 3]).lines]
-    ['1 layers', '3 layers', 'learned']
+    ['1 hidden layers', '3 hidden layers', 'learned']
     """
-    ax = _axes(ax)
+    ax = _get_axes(ax)
     weights = model.level_weights_ / model.level_weights_.sum()
     levels = np.arange(len(weights))
     dimension = model.process_.basis.sphere.dimension
     for depth in depths:
-        theirs = NTK(depth).level_weights(dimension, len(weights) - 1)
-        shown = theirs > 0
-        ax.plot(1 + levels[shown], theirs[shown], ":", label=f"{depth} layers")
+        network = NTK(depth).level_weights(dimension, len(weights) - 1)
+        shown = network > 0
+        label = f"{depth} hidden layers"
+        ax.plot(1 + levels[shown], network[shown], ":", label=label)
     ax.plot(1 + levels, weights, "o-", markersize=3, label="learned")
     ax.set(xscale="log", yscale="log", xlabel="1 + level", ylabel="share of variance")
     ax.legend()
@@ -148,7 +147,7 @@ def plot_spectrum(model, *, depths=_DEPTHS, ax=None):
 
 
 def plot_relevance(model, *, ax=None):
-    """Each column's share in telling rows apart.
+    """Plot the relevance of each column.
 
     Examples
     --------
@@ -159,16 +158,16 @@ def plot_relevance(model, *, ax=None):
     >>> [label.get_text() for label in plot_relevance(model).get_yticklabels()]
     ['0', '1']
     """
-    ax = _axes(ax)
+    ax = _get_axes(ax)
     order = np.argsort(model.relevance_)
-    names = [str(model.columns_.names[place]) for place in order]
+    names = [str(model.columns_.names[index]) for index in order]
     ax.barh(names, model.relevance_[order], color="C0")
     ax.set(xlabel="relevance")
     return ax
 
 
 def plot_history(model, *, ax=None):
-    """The bound a row at every step, stage by stage.
+    """Plot the bound per row at each step, stage by stage.
 
     Examples
     --------
@@ -179,11 +178,11 @@ def plot_history(model, *, ax=None):
     >>> [line.get_label() for line in plot_history(model).lines]
     ['start', 'learn 1', 'solve']
     """
-    ax = _axes(ax)
+    ax = _get_axes(ax)
     history = model.history_
     for stage in dict.fromkeys(history["stage"]):
-        chosen = history[history["stage"] == stage]
-        ax.plot(chosen["seconds"], chosen["bound"], ".-", label=str(stage))
-    ax.set(xlabel="seconds", ylabel="bound a row")
+        steps = history[history["stage"] == stage]
+        ax.plot(steps["seconds"], steps["bound"], ".-", label=str(stage))
+    ax.set(xlabel="seconds", ylabel="bound per row")
     ax.legend()
     return ax

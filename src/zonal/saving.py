@@ -1,11 +1,11 @@
-"""Storing: models and progress as files of plain numbers, from which no code is run.
+"""Saving and loading of models and checkpoints, without executing code from files.
 
-A file is in the safetensors format: arrays, and a header of text. The header holds the
-format's version, the library's, a digest of everything, and a description of the model
-in JSON: which dataclasses it is made of, which fields have which values, and which of
-them are arrays. Only classes that are registered as `savable` are ever made from it.
+A file is in the safetensors format: arrays and a text header. The header has the
+version of the format, the version of zonal, a digest of all contents, and a description
+in JSON: the dataclasses, the values of their fields, and which of these are arrays.
+Loading creates instances of classes that are registered as `savable` only.
 
-It is written beside its place and moved there, so a file is whole or not there at all.
+A file is written under a temporary name and then renamed, so it is complete or absent.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ __all__ = ["FileError", "converts", "part_of", "read", "savable", "write"]
 
 _FORMAT = 2
 
-# Classes that a file may hold, by name. They register themselves with `savable`.
+# Classes that files may contain, by name; `savable` registers them.
 _KINDS: dict[str, type] = {}
 
 # Functions that take the fields of a class as an older format has it, by format and
@@ -36,7 +36,7 @@ Converter = TypeVar("Converter", bound=Callable[..., Any])
 
 
 def savable(kind: Kind) -> Kind:
-    """Class decorator: let files hold instances of a dataclass."""
+    """Class decorator that allows instances of a dataclass in files."""
     _KINDS[kind.__name__] = kind
     return kind
 
@@ -52,46 +52,46 @@ def converts(file_format: int, name: str) -> Callable[[Converter], Converter]:
 
 
 class FileError(ValueError):
-    """A file is not what it should be."""
+    """A file is not a valid file of zonal."""
 
 
 def write(path: str | os.PathLike, contents: Mapping[str, Any], kind: str) -> None:
-    """Write a dictionary of numbers, texts, arrays and zonal's own objects.
+    """Write a dictionary of numbers, strings, arrays and savable objects.
 
-    ``kind`` says what the file is, such as ``"model"``; `read` asks for the same.
+    ``kind`` names the kind of file, such as ``"model"``; `read` checks it.
     """
     from zonal import __version__
 
     arrays: dict[str, np.ndarray] = {}
-    description = json.dumps(_described(dict(contents), arrays))
+    description = json.dumps(_describe(dict(contents), arrays))
     header = {
         "zonal": kind,
         "format": str(_FORMAT),
         "library": __version__,
         "description": description,
-        "digest": _digest(description, arrays),
+        "digest": _compute_digest(description, arrays),
     }
-    # A file has at least one array.
+    # safetensors needs at least one array.
     data = save(arrays or {"none": np.zeros(0)}, header)
-    beside = part_of(path)
+    temporary = part_of(path)
     try:
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def part_of(path: str | os.PathLike) -> Path:
-    """Where a file is while it is being written."""
+    """Temporary path of a file while it is written."""
     return Path(f"{os.fspath(path)}.part")
 
 
 def read(path: str | os.PathLike, kind: str) -> dict[str, Any]:
-    """Read what `write` wrote; anything else is refused with a word on why.
+    """The dictionary that `write` wrote; other files raise a `FileError`.
 
     Examples
     --------
@@ -103,34 +103,32 @@ def read(path: str | os.PathLike, kind: str) -> dict[str, Any]:
     0.5
     """
     name = os.fspath(path)
-    with Path(path).open("rb"):  # a missing or forbidden file says so itself
+    with Path(path).open("rb"):  # errors of the system name the file
         pass
     try:
         with safe_open(name, framework="numpy") as file:
             header = file.metadata() or {}
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise FileError(
-            f"{name} is not a file of zonal, or not the whole of one"
-        ) from error
+        raise FileError(f"{name} is not a file of zonal, or is truncated") from error
     if header.get("zonal") != kind:
         raise FileError(f"{name} is not a {kind} of zonal")
     if not header.get("format", "").isdigit() or int(header["format"]) > _FORMAT:
         raise FileError(
             f"{name} was written by zonal {header.get('library')}, in a later format "
-            "than this version reads; update zonal"
+            "than this version can read; update zonal"
         )
     description = header.get("description", "")
     arrays.pop("none", None)
-    if header.get("digest") != _digest(description, arrays):
-        raise FileError(f"{name} has been altered or damaged since it was written")
+    if header.get("digest") != _compute_digest(description, arrays):
+        raise FileError(f"{name} is damaged or was altered after it was written")
     try:
-        return _restored(json.loads(description), arrays, int(header["format"]))
+        return _restore(json.loads(description), arrays, int(header["format"]))
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise FileError(f"{name} does not describe a {kind}: {error}") from error
 
 
-def _digest(description: str, arrays: Mapping[str, np.ndarray]) -> str:
+def _compute_digest(description: str, arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256(description.encode())
     for key in sorted(arrays):
         array = np.ascontiguousarray(arrays[key])
@@ -139,8 +137,8 @@ def _digest(description: str, arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _described(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """A value as JSON; arrays are put aside and stand there by their names."""
+def _describe(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """A value as JSON; arrays are collected and replaced by their names."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, np.generic):
@@ -150,37 +148,37 @@ def _described(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     ):
         return {"$dtype": np.dtype(value).name}
     if isinstance(value, np.generic):
-        return _described(value.item(), arrays)
+        return _describe(value.item(), arrays)
     if isinstance(value, tuple):
-        return {"$tuple": [_described(one, arrays) for one in value]}
+        return {"$tuple": [_describe(item, arrays) for item in value]}
     if isinstance(value, list):
-        return [_described(one, arrays) for one in value]
+        return [_describe(item, arrays) for item in value]
     if isinstance(value, dict):
-        pairs = [
-            [_described(k, arrays), _described(v, arrays)] for k, v in value.items()
-        ]
+        pairs = [[_describe(k, arrays), _describe(v, arrays)] for k, v in value.items()]
         return {"$dict": pairs}
     if dataclasses.is_dataclass(value) and type(value).__name__ in _KINDS:
         fields = {
-            field.name: _described(getattr(value, field.name), arrays)
+            field.name: _describe(getattr(value, field.name), arrays)
             for field in dataclasses.fields(value)
         }
         return {"$": type(value).__name__, "fields": fields}
     if hasattr(value, "__array__"):
         array = np.asarray(value)
         if array.dtype.kind in "OUS":
-            return {"$texts": [_described(one, arrays) for one in array.tolist()]}
+            return {"$texts": [_describe(item, arrays) for item in array.tolist()]}
         name = f"{len(arrays):04}"
-        # A memory order of its own keeps products the same to the last bit.
+        # The memory order is kept, so that products are bitwise identical.
         fortran = array.ndim == 2 and not array.flags.c_contiguous
         arrays[name] = np.ascontiguousarray(array.T if fortran else array)
         return {"$array": name, "fortran": fortran}
-    raise TypeError(f"a {type(value).__name__} cannot be stored: {value!r}")
+    raise TypeError(f"cannot save an instance of {type(value).__name__}: {value!r}")
 
 
-def _restored(value: Any, arrays: Mapping[str, np.ndarray], file_format: int) -> Any:
+def _restore(value: Any, arrays: Mapping[str, np.ndarray], file_format: int) -> Any:
+    """The value that `_describe` described, in a format of files."""
+
     def restored(part: Any) -> Any:
-        return _restored(part, arrays, file_format)
+        return _restore(part, arrays, file_format)
 
     if isinstance(value, list):
         return [restored(part) for part in value]
@@ -200,5 +198,5 @@ def _restored(value: Any, arrays: Mapping[str, np.ndarray], file_format: int) ->
     name = value["$"]
     make = _CONVERTERS.get((file_format, name), _KINDS.get(name))
     if make is None:
-        raise KeyError(f"{name!r} is not a class that zonal stores")
+        raise KeyError(f"{name!r} is not a class that zonal saves")
     return make(**{key: restored(part) for key, part in value["fields"].items()})

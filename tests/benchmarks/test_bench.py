@@ -1,4 +1,4 @@
-"""Measurements: readers, scores, runs and pages, against what is known of each."""
+"""Benchmarks: readers, scores, runs and pages, compared with known results."""
 
 import gzip
 import json
@@ -13,22 +13,22 @@ from click.testing import CliRunner
 from scipy.stats import norm
 from zonal_bench.__main__ import bench
 from zonal_bench.experiments import EXPERIMENTS
-from zonal_bench.listings import SHAPED, SIZES
+from zonal_bench.listings import CALIBRATED, SIZES
 from zonal_bench.methods import Answer, Method, Settings
 from zonal_bench.pages import write_pages
-from zonal_bench.peers import shaped
+from zonal_bench.peers import add_calibration
 from zonal_bench.public import HOUSEHOLD, SONG, SUSY
-from zonal_bench.runs import METHODS, Case, judged, perform, stored
+from zonal_bench.runs import METHODS, Case, evaluate_method, load_results, run_cases
 from zonal_bench.samples import QUICK, quick_run, write_samples
-from zonal_bench.scores import class_numbers, normal, number_scores
+from zonal_bench.scores import make_normal, score_classes, score_numbers
 from zonal_bench.tables import (
     Split,
-    buzz_split,
-    data_folder,
-    household_split,
-    song_split,
-    susy_split,
-    uci_split,
+    find_data_folder,
+    load_buzz_split,
+    load_household_split,
+    load_song_split,
+    load_susy_split,
+    load_uci_split,
 )
 
 PROJECT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Made-up tables in all formats."""
+    """A folder with synthetic tables in all formats."""
     place = tmp_path_factory.mktemp("data")
     write_samples(place, rows=120)
     return place
@@ -51,10 +51,10 @@ def split():
 
 
 @pytest.mark.filterwarnings("ignore:.*published file")
-def test_susy_is_read_as_it_is_written(folder):
+def test_susy_is_read_correctly(folder):
     with gzip.open(folder / "SUSY.csv.gz", "rt") as file:
         truth = np.loadtxt(file, delimiter=",")
-    split = susy_split(folder)
+    split = load_susy_split(folder)
     x = np.vstack([split.x, split.x_test])
     np.testing.assert_allclose(x, truth[:, 1:9], rtol=1e-6)
     assert np.array_equal(np.concatenate([split.y, split.y_test]), truth[:, 0])
@@ -63,12 +63,12 @@ def test_susy_is_read_as_it_is_written(folder):
 
 
 @pytest.mark.filterwarnings("ignore:.*published file")
-def test_songs_and_discussions_are_read_as_they_are_written(folder):
+def test_songs_and_discussions_are_read_correctly(folder):
     truth = np.loadtxt(folder / "YearPredictionMSD.txt", delimiter=",")
     read = SONG.read(folder / "YearPredictionMSD.txt")
     assert np.array_equal(read["year"], truth[:, 0])
     np.testing.assert_allclose(read["t89"], truth[:, 90], rtol=1e-6)
-    for one in (song_split(folder), buzz_split(folder)):
+    for one in (load_song_split(folder), load_buzz_split(folder)):
         assert len(one.y) + len(one.y_test) == 120
         assert abs(one.y.mean()) < 1e-9
         assert abs(one.y.std() - 1) < 1e-9
@@ -80,15 +80,15 @@ def test_households_have_gaps_and_times(folder, tmp_path):
     assert read["Date"][0] == np.datetime64("2006-12-16")
     assert read["Time"][0] == 17 * 3600 + 24 * 60
     assert np.isnan(read["Voltage"][1])
-    split = household_split(folder)
+    split = load_household_split(folder)
     assert len(split.y) + len(split.y_test) == 119
     with zipfile.ZipFile(tmp_path / "household_power_consumption.zip", "w") as archive:
         archive.write(folder / "household_power_consumption.txt", "inside.txt")
-    again = household_split(tmp_path)
+    again = load_household_split(tmp_path)
     assert np.array_equal(again.x, split.x)
 
 
-def test_files_of_another_kind_are_refused(tmp_path):
+def test_files_with_other_columns_raise(tmp_path):
     path = tmp_path / "SUSY.csv"
     path.write_text("1,2,3\n")
     with pytest.raises(ValueError, match="3 columns where the published file has 19"):
@@ -96,25 +96,25 @@ def test_files_of_another_kind_are_refused(tmp_path):
     path.write_text(",".join(["1.0"] * 19) + "\n")
     with pytest.warns(UserWarning, match="1 rows, the published file 5,000,000"):
         SUSY.read(path)
-    with pytest.raises(FileNotFoundError, match=r"kin40k\.parquet is not among"):
-        uci_split(tmp_path, "kin40k")
-    with pytest.raises(FileNotFoundError, match="get it from"):
-        buzz_split(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"kin40k\.parquet is not in"):
+        load_uci_split(tmp_path, "kin40k")
+    with pytest.raises(FileNotFoundError, match="download it from"):
+        load_buzz_split(tmp_path)
 
 
-def test_the_folder_is_named(monkeypatch, tmp_path):
+def test_the_data_folder_comes_from_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("ZONAL_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match="set ZONAL_DATA"):
-        data_folder()
+        find_data_folder()
     monkeypatch.setenv("ZONAL_DATA", str(tmp_path))
-    assert data_folder() == tmp_path
+    assert find_data_folder() == tmp_path
 
 
 def test_scores_are_those_of_scipy():
     generator = np.random.default_rng(0)
     mean, y = generator.normal(size=(2, 400))
     deviation = generator.uniform(0.5, 2, size=400)
-    scores = number_scores(normal(mean, deviation**2), y)
+    scores = score_numbers(make_normal(mean, deviation**2), y)
     assert np.isclose(scores["nll"], -norm.logpdf(y, mean, deviation).mean())
     assert np.isclose(scores["rmse"], np.sqrt(np.mean((y - mean) ** 2)))
     inside = np.abs(y - mean) < norm.ppf(0.95) * deviation
@@ -124,10 +124,10 @@ def test_scores_are_those_of_scipy():
     off = y[:, None] - norm.ppf(levels, mean[:, None], deviation[:, None])
     pinball = np.maximum(levels * off, (levels - 1) * off)
     assert np.isclose(scores["crps"], 2 * pinball.mean(), rtol=1e-3)
-    assert "auc" not in class_numbers(np.full((3, 3), 1 / 3), np.array([0.0, 1, 2]))
+    assert "auc" not in score_classes(np.full((3, 3), 1 / 3), np.array([0.0, 1, 2]))
 
 
-def test_the_clock_stops_while_a_method_is_judged(split, monkeypatch):
+def test_the_clock_stops_during_scoring(split, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("zonal_bench.runs.time.perf_counter", lambda: now[0])
 
@@ -137,48 +137,48 @@ def test_the_clock_stops_while_a_method_is_judged(split, monkeypatch):
 
             def predict(x, step=step):
                 now[0] += 1000.0
-                return normal(np.zeros(len(x)), 1.0 + step)
+                return make_normal(np.zeros(len(x)), 1.0 + step)
 
             yield Answer(predict, {"step": step})
 
     method = Method("made", "made", "numpy", train)
-    record = judged(method, split, Settings())
+    record = evaluate_method(method, split, Settings())
     assert record["seconds"] == 50.0
     assert record["step"] == 4
     assert [one["seconds"] for one in record["curve"]] == [10, 20, 30, 40]
-    stopped = judged(method, split, Settings(limit=25.0))
+    stopped = evaluate_method(method, split, Settings(limit=25.0))
     assert stopped["seconds"] == 30.0
 
 
-def test_a_method_can_be_given_our_shape_of_residuals():
+def test_methods_can_be_calibrated_like_zonal():
     generator = np.random.default_rng(0)
     x = generator.normal(size=(4000, 1))
     y = generator.laplace(size=4000)
     split = Split("made", x[:3000], y[:3000], x[3000:], y[3000:])
 
     def train(split, settings):
-        yield Answer(lambda x: normal(np.zeros(len(x)), 1.0), {"trees": 5})
+        yield Answer(lambda x: make_normal(np.zeros(len(x)), 1.0), {"trees": 5})
 
     plain = Method("made", "made", "numpy", train)
-    record = judged(shaped(plain), split, Settings())
+    record = evaluate_method(add_calibration(plain), split, Settings())
     # A Laplace distribution's own negative log density is 1 + log 2.
     assert abs(record["scores"]["nll"] - (1 + np.log(2))) < 0.06
-    normal_nll = judged(plain, split, Settings())["scores"]["nll"]
+    normal_nll = evaluate_method(plain, split, Settings())["scores"]["nll"]
     assert normal_nll > record["scores"]["nll"] + 0.1
     assert abs(record["scores"]["coverage"]["90%"] - 0.9) < 0.03
     assert record["trees"] == 5
-    assert shaped(plain).variant
+    assert add_calibration(plain).variant
 
 
 def _failing(case, data, settings):
-    raise FloatingPointError("the loss is not a number\nat step 7")
+    raise FloatingPointError("the loss is NaN\nat step 7")
 
 
 def test_failures_are_results(tmp_path):
     cases = [Case("uci", "kin40k", "linear")]
-    (record,) = perform(cases, _failing, None, tmp_path, apart=False, say=str)
-    assert record["failed"] == "FloatingPointError: the loss is not a number"
-    assert stored(tmp_path)["uci"]["kin40k"][0]["failed"] == record["failed"]
+    (record,) = run_cases(cases, _failing, None, tmp_path, own_process=False, log=str)
+    assert record["failed"] == "FloatingPointError: the loss is NaN"
+    assert load_results(tmp_path)["uci"]["kin40k"][0]["failed"] == record["failed"]
 
 
 def _without(error):
@@ -195,11 +195,13 @@ def _without(error):
         (FileNotFoundError("Twitter.data is not there"), "no data: Twitter.data is"),
     ],
 )
-def test_what_is_not_there_is_not_stored(tmp_path, error, said):
+def test_unavailable_methods_are_not_stored(tmp_path, error, said):
     cases = [Case("buzz", "buzz", "ngboost")]
-    (record,) = perform(cases, _without(error), None, tmp_path, apart=False, say=str)
+    (record,) = run_cases(
+        cases, _without(error), None, tmp_path, own_process=False, log=str
+    )
     assert record["failed"].startswith(said)
-    assert stored(tmp_path) == {}
+    assert load_results(tmp_path) == {}
 
 
 def _slow(*_):
@@ -209,7 +211,7 @@ def _slow(*_):
 
 def test_a_first_step_may_take_longer_than_the_limit(tmp_path):
     cases = [Case("uci", "kin40k", "linear")]
-    (record,) = perform(cases, _slow, None, tmp_path, Settings(limit=0.01), say=str)
+    (record,) = run_cases(cases, _slow, None, tmp_path, Settings(limit=0.01), log=str)
     assert record["seconds"] == 2.0
 
 
@@ -217,25 +219,28 @@ def _endless(*_):
     time.sleep(600)
 
 
-def test_a_run_without_end_is_given_up(tmp_path, monkeypatch):
+def test_an_endless_run_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("zonal_bench.runs._STARTING", 0.5)
     monkeypatch.setattr("zonal_bench.runs._LEAST_LIMIT", 0.0)
     cases = [Case("uci", "kin40k", "linear")]
-    (record,) = perform(cases, _endless, None, tmp_path, Settings(limit=0.1), say=str)
-    assert record["failed"] == "not done after 1 s"
-    assert stored(tmp_path)["uci"]["kin40k"][0]["failed"] == record["failed"]
+    (record,) = run_cases(cases, _endless, None, tmp_path, Settings(limit=0.1), log=str)
+    assert record["failed"] == "not finished after 1 s"
+    assert load_results(tmp_path)["uci"]["kin40k"][0]["failed"] == record["failed"]
 
 
-def test_a_run_in_a_process_of_its_own_is_stored_once(folder, tmp_path):
+def test_a_run_in_its_own_process_is_stored_once(folder, tmp_path):
     said = []
     experiment = EXPERIMENTS["uci"]
     cases = list(experiment.cases(("kin40k",), ("linear",), splits=2))
     arguments = (cases, experiment.measure, folder, tmp_path, QUICK)
-    first = perform(*arguments, say=said.append)
+    first = run_cases(*arguments, log=said.append)
     assert len(said) == 2
-    assert perform(*arguments, say=said.append) == stored(tmp_path)["uci"]["kin40k"]
+    assert (
+        run_cases(*arguments, log=said.append)
+        == load_results(tmp_path)["uci"]["kin40k"]
+    )
     assert len(said) == 2
-    perform(*arguments, say=said.append, again=True)
+    run_cases(*arguments, log=said.append, again=True)
     assert len(said) == 4
     assert first[0]["peak_mb"] > 20
     assert first[0]["scores"]["rmse"] != first[1]["scores"]["rmse"]
@@ -244,7 +249,7 @@ def test_a_run_in_a_process_of_its_own_is_stored_once(folder, tmp_path):
     assert str(tmp_path) not in text
 
 
-def test_methods_have_limits_of_their_own(tmp_path):
+def test_methods_have_their_own_limits(tmp_path):
     spent = {}
 
     def measure(case, data, settings):
@@ -254,17 +259,24 @@ def test_methods_have_limits_of_their_own(tmp_path):
     cases = [Case("uci", "kin40k", "linear", 2), Case("uci", "kin40k", "gpfy", 2)]
     settings = Settings(seed=5, limit=7.0)
     limits = {"gpfy": 3.0}
-    perform(
-        cases, measure, None, tmp_path, settings, say=str, apart=False, limits=limits
+    run_cases(
+        cases,
+        measure,
+        None,
+        tmp_path,
+        settings,
+        log=str,
+        own_process=False,
+        limits=limits,
     )
     assert spent == {"linear": (7.0, 7), "gpfy": (3.0, 7)}
 
 
-def test_protocols_hold_unless_something_else_is_asked_for(monkeypatch, tmp_path):
+def test_options_override_protocols(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(
-        "zonal_bench.__main__.perform",
-        lambda cases, measure, data, results, settings, again, say, limits: (
+        "zonal_bench.__main__.run_cases",
+        lambda cases, measure, data, results, settings, again, log, limits: (
             asked.append((settings.steps, settings.limit, limits.get("gpfy")))
         ),
     )
@@ -280,14 +292,14 @@ def test_protocols_hold_unless_something_else_is_asked_for(monkeypatch, tmp_path
     ]
 
 
-def test_unknown_names_are_told():
+def test_unknown_names_raise():
     with pytest.raises(ValueError, match="uci has the tables kin40k"):
         list(EXPERIMENTS["uci"].cases(("kin",)))
     with pytest.raises(ValueError, match="methods are zonal, "):
         list(EXPERIMENTS["uci"].cases(methods=("xgboost",)))
 
 
-def test_large_tables_are_seen_once():
+def test_large_tables_have_one_split():
     cases = list(EXPERIMENTS["uci"].cases(("kin40k", "yacht"), ("zonal",)))
     assert [(one.table, one.split) for one in cases] == [
         ("kin40k", 0),
@@ -307,12 +319,12 @@ def test_the_configuration_of_the_paper_has_its_features():
     split = Split("made", x, x[:, 0], x, x[:, 0])
     (answer,) = METHODS["paper-7"].train(split, Settings(steps=0))
     # 1 + 9 + 44 harmonics, and a hundred phases in each of four levels more.
-    assert answer.told["features"] == 454
-    assert answer.told["levels"] == 6
+    assert answer.facts["features"] == 454
+    assert answer.facts["levels"] == 6
 
 
 def record(method, nll, seconds, split=0, curve=(), table="kin40k"):
-    """A run as it is stored."""
+    """A stored run."""
     coverage = {"90%": 0.8 + nll / 100}
     return {
         **{"table": table, "method": method, "split": split, "depth": 3, "rows": 90},
@@ -326,14 +338,14 @@ def record(method, nll, seconds, split=0, curve=(), table="kin40k"):
 
 
 def failure(method, split=0):
-    """A run that was not to be."""
+    """A stored failure."""
     found = record(method, 0.0, 0.0, split) | {"failed": "it did not"}
     del found["scores"], found["seconds"]
     return found
 
 
 def filled(folder, places, **results):
-    """A page with places, filled from results by experiment and table."""
+    """A page with markers, filled from results by experiment and table."""
     for name, records in results.items():
         experiment, _, table = name.partition("_")
         (folder / experiment).mkdir(exist_ok=True)
@@ -365,7 +377,7 @@ def test_pages_are_filled_from_results(tmp_path):
     assert "| kin40k | 2.000 ± 1.000 | **1.500** | 0.100 | – |" in text
     assert "| pol | **2.000 ± 1.000** | – | 0.100 | – |" not in text
     assert "| pol | 2.000 ± 1.000 | – | 0.100 | – |" in text
-    assert "| mean rank of 2 | 1.0 | – | 2.0 | – |" in text
+    assert "| mean rank on 2 | 1.0 | – | 2.0 | – |" in text
     assert "- gpfy on kin40k, pol: it did not" in text
     assert "| zonal | 1.0 | 1.0 | 82% to 82% | 9 |" in text
     assert "| scikit-learn GP | 2" not in text
@@ -377,11 +389,11 @@ def test_pages_are_filled_from_results(tmp_path):
     page = tmp_path / "page.md"
     assert write_pages(tmp_path, [page], tmp_path / "figures") == []
     page.write_text("<!-- bench:what -->\n<!-- end -->")
-    with pytest.raises(ValueError, match="asks for the table 'what'"):
+    with pytest.raises(ValueError, match="refers to the table 'what'"):
         write_pages(tmp_path, [page], tmp_path / "figures")
 
 
-def test_what_was_run_for_another_page_is_not_run_again(tmp_path):
+def test_runs_are_shared_between_pages(tmp_path):
     known = [record("zonal", 1.0, 9.0), record("lightgbm", 1.5, 3.0)]
     known += [record("lightgbm-shaped", 0.5, 3.0), record("gpfy", 4.0, 30.0)]
     timed = [record("zonal-1s", 2.0, 1.5)]
@@ -409,14 +421,14 @@ def test_what_was_run_for_another_page_is_not_run_again(tmp_path):
     assert (tmp_path / "figures" / "time_to_quality.svg").exists()
 
 
-def test_peers_alone_can_be_drawn(tmp_path):
+def test_the_figure_works_without_zonal(tmp_path):
     filled(tmp_path, ("speed",), speed_kin40k=[record("gpfy", 1.7, 60.0)])
     assert (tmp_path / "figures" / "time_to_quality.svg").exists()
 
 
 def test_every_variant_that_a_page_shows_is_in_a_protocol():
     run = {name for one in EXPERIMENTS.values() for name in one.methods}
-    assert set(SIZES + SHAPED) <= run
+    assert set(SIZES + CALIBRATED) <= run
     pages = [*(PROJECT / "docs").glob("*.md"), PROJECT / "README.md"]
     text = "".join(page.read_text() for page in pages)
     shown = set(re.findall(r"<!-- bench:(\S+) -->", text))
@@ -425,7 +437,7 @@ def test_every_variant_that_a_page_shows_is_in_a_protocol():
 
 def test_a_small_version_of_everything(tmp_path):
     said = []
-    quick_run(tmp_path, say=said.append)
+    quick_run(tmp_path, log=said.append)
     text = "\n".join(said)
     assert all(f"{name}:" in said for name in EXPERIMENTS)
     assert "failed" not in text.replace("None failed.", "")

@@ -1,7 +1,8 @@
-"""The command line, run as people run it."""
+"""The command line: results equal the library, and errors are one line."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from zonal import SphericalGPRegressor, load
 from zonal.cli.app import run
 from zonal.cli.app import zonal as group
-from zonal.cli.data import Part, guessed_task, look_at
+from zonal.cli.data import RowSubset, guess_task, profile_target
 from zonal.estimators.summary import statistics_of
 from zonal.tables.streams import Stream
 
@@ -38,7 +39,7 @@ def houses(count=240, seed=3):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Tables in every format, and models of them."""
+    """A folder with a table in every format, and models fitted to it."""
     path = tmp_path_factory.mktemp("houses")
     table = houses()
     table.to_csv(path / "houses.csv", index=False)
@@ -61,7 +62,7 @@ def folder(tmp_path_factory):
 
 
 def command(folder, *arguments, stdin=None):
-    """Run the command line as a process of its own."""
+    """Run the command line in its own process."""
     return subprocess.run(
         [sys.executable, "-c", "from zonal.cli.main import main; main()", *arguments],
         cwd=folder,
@@ -73,63 +74,63 @@ def command(folder, *arguments, stdin=None):
     )
 
 
-def inside(folder, monkeypatch, *arguments):
-    """Run the command line in this process: exit code, stdout and stderr."""
+def run_here(folder, monkeypatch, *arguments):
+    """Run the command line in this process: exit code and notes."""
     monkeypatch.chdir(folder)
-    shown = []
-    monkeypatch.setattr("zonal.cli.app.note", shown.append)
-    monkeypatch.setattr("zonal.cli.using.note", shown.append)
+    notes = []
+    monkeypatch.setattr("zonal.cli.app.print_note", notes.append)
+    monkeypatch.setattr("zonal.cli.predicting.print_note", notes.append)
     with pytest.raises(SystemExit) as end:
-        run([str(one) for one in arguments])
-    return end.value.code, "\n".join(shown)
+        run([str(argument) for argument in arguments])
+    return end.value.code, "\n".join(notes)
 
 
 @pytest.mark.parametrize(
     "name",
     ["semicolons.csv", "tabs.tsv", "packed.csv.gz", "houses.feather", "parts"],
 )
-def test_every_format_is_the_same_table(folder, monkeypatch, capsys, name):
+def test_every_format_holds_the_same_table(folder, monkeypatch, capsys, name):
     predicted = []
     for data in (name, "houses.parquet"):
-        code, said = inside(folder, monkeypatch, "predict", "price.zonal", data)
-        assert code == 0, said
+        code, notes = run_here(folder, monkeypatch, "predict", "price.zonal", data)
+        assert code == 0, notes
         predicted.append(capsys.readouterr().out)
     assert predicted[0] == predicted[1]
 
 
-def test_fit_says_what_it_does_and_equals_the_library(folder, tmp_path):
+def test_fit_explains_itself_and_equals_the_library(folder, tmp_path):
     done = command(
         folder, "fit", "houses.parquet", "--target", "price", "--drop", "id", "--drop",
         "dear", "--out", str(tmp_path / "m.zonal"), "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "taken for regression" in done.stderr
-    assert "kept aside" in done.stderr
-    found = json.loads(done.stdout)
+    assert "as regression, because it has more than 10" in done.stderr
+    assert "held out for testing" in done.stderr
+    results = json.loads(done.stdout)
     stream = Stream.files(folder / "houses.parquet")
-    look = look_at(stream, "price", 0.2, 0)
-    assert found["rows"] == look.rows
-    assert found["test"]["rows"] == look.test_rows == 240 - look.rows
+    profile = profile_target(stream, "price", 0.2, 0)
+    assert results["rows"] == profile.rows
+    assert results["test"]["rows"] == profile.test_rows == 240 - profile.rows
     names = ["area", "rooms", "town", "price"]
-    parts = [
+    subsets = [
         pd.concat(
             batch.frame.to_pandas()
-            for batch in Part(stream, look, names, 0.2, 0, test).batches()
+            for batch in RowSubset(stream, profile, names, 0.2, 0, test).batches()
         )
         for test in (False, True)
     ]
-    model = SphericalGPRegressor(missing="indicator").fit(parts[0], target="price")
-    X, y = parts[1].drop(columns="price"), parts[1].price
+    model = SphericalGPRegressor(missing="indicator").fit(subsets[0], target="price")
+    X, y = subsets[1].drop(columns="price"), subsets[1].price
     error = np.sqrt(np.mean((model.predict(X) - y) ** 2))
-    assert found["test"]["rmse"] == pytest.approx(error, rel=1e-9)
-    assert found["test"]["nll"] == pytest.approx(-model.log_score(X, y), rel=1e-9)
-    assert found["test"]["r2"] == pytest.approx(model.score(X, y), rel=1e-9)
+    assert results["test"]["rmse"] == pytest.approx(error, rel=1e-9)
+    assert results["test"]["nll"] == pytest.approx(-model.log_score(X, y), rel=1e-9)
+    assert results["test"]["r2"] == pytest.approx(model.score(X, y), rel=1e-9)
     low, high = model.predict_interval(X, 0.9).T
-    inside_share = np.mean((low <= y) & (y <= high))
-    assert found["test"]["coverage"]["90%"] == pytest.approx(inside_share)
-    assert found["depth"]["layers"] == model.depth_.layers
+    covered = np.mean((low <= y) & (y <= high))
+    assert results["test"]["coverage"]["90%"] == pytest.approx(covered)
+    assert results["depth"]["layers"] == model.depth_.layers
     again = load(tmp_path / "m.zonal")
-    assert again.metrics_["rmse"] == found["test"]["rmse"]
+    assert again.metrics_["rmse"] == results["test"]["rmse"]
     assert again.target_name_ == "price"
     assert np.array_equal(again.predict(X), model.predict(X))
 
@@ -138,7 +139,7 @@ def test_reports_are_written(folder):
     for name, word in (("price", "RMSE"), ("dear", "AUC")):
         page = (folder / f"{name}.html").read_text(encoding="utf-8")
         assert word in page
-        assert f"{name.title()}, predicted" in page
+        assert f"<h1>Predicted {name}</h1>" in page
     done = command(
         folder, "report", "price.zonal", "new.csv", "-o", "n.html", "--title", "New!"
     )
@@ -164,31 +165,31 @@ def test_predictions_in_files_and_pipes(folder, tmp_path):
     rows = (folder / "new.csv").read_text()
     piped = command(folder, "predict", "dear.zonal", "-", stdin=rows)
     assert piped.returncode == 0, piped.stderr
-    head, *lines = piped.stdout.splitlines()
-    assert head == '"class","p_no","p_yes"'
-    chance = np.array([[float(x) for x in line.split(",")[1:]] for line in lines])
-    assert np.allclose(chance, load(folder / "dear.zonal").predict_proba(new))
+    header, *lines = piped.stdout.splitlines()
+    assert header == '"class","p_no","p_yes"'
+    written = np.array([[float(x) for x in line.split(",")[1:]] for line in lines])
+    assert np.allclose(written, load(folder / "dear.zonal").predict_proba(new))
 
 
 def test_evaluate_and_inspect(folder):
     done = command(folder, "evaluate", "dear.zonal", "new.csv", "--json")
-    found = json.loads(done.stdout)
+    metrics = json.loads(done.stdout)
     new = pd.read_csv(folder / "new.csv")
     model = load(folder / "dear.zonal")
-    assert found["accuracy"] == pytest.approx(
+    assert metrics["accuracy"] == pytest.approx(
         model.score(new[["area", "rooms", "town"]], new.dear)
     )
-    assert found["rows"] == 40
+    assert metrics["rows"] == 40
     plain = command(folder, "evaluate", "price.zonal", "new.csv")
     assert "90% intervals" in plain.stdout
     shown = command(folder, "inspect", "price.zonal").stdout
     assert "hidden layers" in shown
     assert "target: price" in shown
-    assert "When it was fitted" in shown
-    told = json.loads(command(folder, "inspect", "price.zonal", "--json").stdout)
-    assert told["target"] == "price"
-    assert [one["name"] for one in told["columns"]] == ["area", "rooms", "town"]
-    assert told["test"]["rmse"] > 0
+    assert "Test scores" in shown
+    facts = json.loads(command(folder, "inspect", "price.zonal", "--json").stdout)
+    assert facts["target"] == "price"
+    assert [column["name"] for column in facts["columns"]] == ["area", "rooms", "town"]
+    assert facts["test"]["rmse"] > 0
 
 
 def test_update_forget_and_merge_are_exact(folder, monkeypatch, tmp_path):
@@ -196,23 +197,23 @@ def test_update_forget_and_merge_are_exact(folder, monkeypatch, tmp_path):
     X = new[["area", "rooms", "town"]]
     first = load(folder / "price.zonal")
     more, back = tmp_path / "more.zonal", tmp_path / "back.zonal"
-    code, said = inside(
+    code, notes = run_here(
         folder, monkeypatch, "update", "price.zonal", "new.csv", "-o", more
     )
-    assert code == 0, said
+    assert code == 0, notes
     expected = load(folder / "price.zonal").partial_fit(X, new.price)
     assert np.allclose(load(more).predict(X), expected.predict(X), rtol=1e-8)
-    code, said = inside(folder, monkeypatch, "forget", more, "new.csv", "-o", back)
-    assert code == 0, said
+    code, notes = run_here(folder, monkeypatch, "forget", more, "new.csv", "-o", back)
+    assert code == 0, notes
     assert np.allclose(load(back).predict(X), first.predict(X), rtol=1e-6)
     empty = first.emptied().partial_fit(X, new.price)
     empty.save(tmp_path / "other.zonal")
     merged = tmp_path / "merged.zonal"
-    code, said = inside(
+    code, notes = run_here(
         folder, monkeypatch, "merge", "price.zonal", tmp_path / "other.zonal", "-o",
         merged,
     )  # fmt: skip
-    assert code == 0, said
+    assert code == 0, notes
     assert np.allclose(load(merged).predict(X), expected.predict(X), rtol=1e-8)
 
 
@@ -222,20 +223,20 @@ def test_update_replaces_the_model(folder, tmp_path):
     new = str(folder / "new.csv")
     done = command(tmp_path, "update", "m.zonal", new)
     assert done.returncode == 0, done.stderr
-    assert "rows now" in done.stdout
+    assert re.search(r"rows: \d+ before, \d+ now", done.stdout)
     undone = command(tmp_path, "forget", "m.zonal", new)
     assert undone.returncode == 0, undone.stderr
     both = command(tmp_path, "merge", "m.zonal", "m.zonal", "-o", "twice.zonal")
     assert both.returncode == 0, both.stderr
 
 
-def test_places_on_the_globe(tmp_path):
+def test_locations_on_the_globe(tmp_path):
     generator = np.random.default_rng(5)
-    place = np.column_stack(
+    location = np.column_stack(
         [generator.uniform(-180, 180, 120), generator.uniform(-80, 80, 120)]
     )
-    heat = 30 * np.cos(np.radians(place[:, 1]))
-    table = pd.DataFrame(place, columns=["lon", "lat"]).assign(heat=heat)
+    heat = 30 * np.cos(np.radians(location[:, 1]))
+    table = pd.DataFrame(location, columns=["lon", "lat"]).assign(heat=heat)
     table.to_csv(tmp_path / "heat.csv", index=False)
     done = command(
         tmp_path, "fit", "heat.csv", "-t", "heat", "--place", "lat", "lon", "-q",
@@ -265,7 +266,7 @@ def test_figure_demo_doctor_completion_and_version(tmp_path):
     assert "Usage" in CliRunner().invoke(group, []).output
 
 
-def test_every_command_explains_itself_with_an_example():
+def test_every_command_has_help_with_an_example():
     runner = CliRunner()
     context = group.make_context("zonal", ["doctor"])
     for name in group.list_commands(context):
@@ -290,33 +291,33 @@ def test_every_command_explains_itself_with_an_example():
 )
 def test_tasks_are_guessed(values, task):
     stream = Stream.of(pd.DataFrame({"y": values, "x": 1.0}))
-    assert guessed_task(look_at(stream, "y", 0.2, 0))[0] == task
+    assert guess_task(profile_target(stream, "y", 0.2, 0))[0] == task
 
 
-def test_parts_share_rows_out(folder):
+def test_subsets_partition_the_rows(folder):
     table = houses(3000).assign(price=lambda t: t.price.where(t.index % 10 > 0))
     stream = Stream.of(table)
-    look = look_at(stream, "price", 0.25, 1)
-    assert look.missing == 300
+    profile = profile_target(stream, "price", 0.25, 1)
+    assert profile.dropped == 300
     ids = [
         np.concatenate(
             [
                 batch.frame["id"].to_numpy()
-                for batch in Part(stream, look, ["id"], 0.25, 1, test).batches()
+                for batch in RowSubset(stream, profile, ["id"], 0.25, 1, test).batches()
             ]
         )
         for test in (False, True)
     ]
-    assert [len(one) for one in ids] == [look.rows, look.test_rows]
+    assert [len(part) for part in ids] == [profile.rows, profile.test_rows]
     assert sorted(np.concatenate(ids)) == [n for n in range(3000) if n % 10 > 0]
-    assert 0.2 < look.test_rows / 2700 < 0.3
+    assert 0.2 < profile.test_rows / 2700 < 0.3
 
 
 BAD = {
     "a misspelt target": ("fit houses.csv -t prise", "did you mean 'price'"),
-    "no file": ("fit nowhere.csv -t price", "no file nowhere.csv"),
+    "a missing file": ("fit nowhere.csv -t price", "no file nowhere.csv"),
     "an empty file": ("fit empty.csv -t price", "empty.csv is empty"),
-    "names and no rows": ("fit head.csv -t y", "no row has a value of 'y'"),
+    "a header without rows": ("fit head.csv -t y", "no row has a value of 'y'"),
     "another delimiter": ("fit colons.csv -t y", "'y' is missing; the table has x:y"),
     "a broken Parquet file": ("fit broken.parquet -t price", "broken.parquet"),
     "mixed types": ("fit ragged.csv -t y", "ragged.csv"),
@@ -325,47 +326,74 @@ BAD = {
         "fit mine.csv -t y --checkpoint new.csv -o x.zonal",
         "name another file",
     ),
-    "too many texts": ("fit names.csv -t name", "too many to be told apart"),
+    "too many strings": ("fit names.csv -t name", "too many for classes"),
     "one class": ("fit one.csv -t y --task classification", "same class"),
-    "no model": ("predict nowhere.zonal new.csv", "nowhere.zonal: No such file"),
-    "a model that is none": ("predict new.csv new.csv", "not a file of zonal"),
-    "a damaged model": ("inspect damaged.zonal", "altered or damaged"),
-    "a column gone": ("predict price.zonal few.csv", "'town' is missing"),
-    "a target gone": ("evaluate price.zonal few.csv", "'town' is missing"),
-    "an output nowhere": ("fit houses.csv -t price -o no/m.zonal", "no folder"),
-    "an output of no kind": (
+    "a missing model": ("predict nowhere.zonal new.csv", "nowhere.zonal: No such file"),
+    "a file that is not a model": ("predict new.csv new.csv", "not a file of zonal"),
+    "a damaged model": ("inspect damaged.zonal", "damaged or was altered"),
+    "a missing column": ("predict price.zonal few.csv", "'town' is missing"),
+    "a missing column in evaluate": (
+        "evaluate price.zonal few.csv",
+        "'town' is missing",
+    ),
+    "an output in a missing folder": (
+        "fit houses.csv -t price -o no/m.zonal",
+        "no folder",
+    ),
+    "an output of unknown format": (
         "predict price.zonal new.csv -o p.txt",
-        "p.txt is neither",
+        "p.txt must end in",
     ),
     "an output that is a folder": ("fit houses.csv -t price -o parts", "is a folder"),
-    "a bad time": ("fit houses.csv -t price --max-time soon", "is no time"),
+    "a bad duration": (
+        "fit houses.csv -t price --max-time soon",
+        "is not a duration",
+    ),
     "a bad likelihood": ("fit houses.csv -t price --likelihood x", "'x' is not one of"),
-    "a likelihood of no such task": (
+    "a likelihood of another task": (
         "fit houses.csv -t price --task counts --likelihood probit",
         "is for --task classification",
     ),
-    "an output that is the table": ("fit mine.csv -t y -o mine.csv", "read or written"),
-    "predictions on the table": ("predict price.zonal new.csv -o new.csv", "read or"),
-    "a report on the model": ("fit mine.csv -t y -o m --report m", "read or written"),
+    "an output that is the table": (
+        "fit mine.csv -t y -o mine.csv",
+        "already read or written",
+    ),
+    "predictions on the table": (
+        "predict price.zonal new.csv -o new.csv",
+        "already read",
+    ),
+    "a report on the model": (
+        "fit mine.csv -t y -o m --report m",
+        "read or written by",
+    ),
     "a target that is dropped": ("fit houses.csv -t price --drop price", "is needed"),
-    "a column of two roles": ("fit houses.csv -t price --weight price", "two things"),
-    "a place of one column": ("fit houses.csv -t price --place id id", "two things"),
-    "a place of texts": ("fit houses.csv -t price --place town id", "holds no numbers"),
+    "a column with two roles": ("fit houses.csv -t price --weight price", "two roles"),
+    "latitude that is longitude": (
+        "fit houses.csv -t price --place id id",
+        "two roles",
+    ),
+    "coordinates that are strings": (
+        "fit houses.csv -t price --place town id",
+        "is not numeric",
+    ),
     "an infinite target": ("fit infinite.csv -t y", "infinite in row 3"),
     "a target of dates": ("fit dates.parquet -t when", "holds dates"),
     "a wide delimiter": ("fit houses.csv -t price --delimiter ;;", "not one character"),
     "a negative seed": ("fit houses.csv -t price --seed -1", "range"),
     "a weight that is an input": (
         "evaluate price.zonal new.csv --weight area",
-        "two things at once",
+        "two roles",
     ),
-    "a class that only the test has": (
+    "a class that only the test file has": (
         "fit mine.csv -t y --task classification --test other.csv -o tested.zonal",
-        "could not be tested: ",
+        "testing it failed: ",
     ),
     "other models": ("merge price.zonal dear.zonal -o x.zonal", "same kind"),
-    "one model": ("merge price.zonal -o x.zonal", "two models or more"),
-    "rows never seen": ("forget price.zonal many.csv", "cannot be taken out"),
+    "one model": ("merge price.zonal -o x.zonal", "at least two models"),
+    "rows that the model has not seen": (
+        "forget price.zonal many.csv",
+        "cannot be taken out",
+    ),
     "an id like a prediction": ("predict price.zonal mean.csv --id mean", "--id mean"),
     "no such command": ("fot houses.csv", "No such command"),
 }
@@ -373,7 +401,7 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def bad(folder):
-    """Files that are wrong in every way."""
+    """The folder with invalid files of every kind."""
     (folder / "empty.csv").write_text("")
     (folder / "head.csv").write_text("x,y\n")
     (folder / "colons.csv").write_text("x:y\n1:2\n3:4\n")
@@ -402,16 +430,16 @@ def bad(folder):
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_sentence(bad, monkeypatch, capsys, case):
+def test_bad_input_is_one_line(bad, monkeypatch, capsys, case):
     (bad / "tested.zonal").unlink(missing_ok=True)
     before = sorted(bad.rglob("*"))
-    arguments, sentence = BAD[case]
-    code, said = inside(bad, monkeypatch, *arguments.split())
-    shown = said + capsys.readouterr().err
+    arguments, message = BAD[case]
+    code, notes = run_here(bad, monkeypatch, *arguments.split())
+    shown = notes + capsys.readouterr().err
     assert code == 2, shown
-    assert sentence in shown
+    assert message in shown
     assert "Traceback" not in shown
-    (bad / "tested.zonal").unlink(missing_ok=True)  # kept, and told of
+    (bad / "tested.zonal").unlink(missing_ok=True)  # saved before the test
     assert sorted(bad.rglob("*")) == before, "something was left behind"
 
 
@@ -421,13 +449,13 @@ def test_r2_of_targets_far_from_zero(tmp_path, monkeypatch, capsys):
     model = SphericalGPRegressor().fit(table[["area"]], table.price)
     model.save(tmp_path / "far.zonal")
     monkeypatch.setattr("zonal.tables.batches.BATCH_ROWS", 50)
-    code, said = inside(
+    code, notes = run_here(
         tmp_path, monkeypatch, "evaluate", "far.zonal", "far.csv", "--json"
     )
-    assert code == 0, said
-    found = json.loads(capsys.readouterr().out)
+    assert code == 0, notes
+    metrics = json.loads(capsys.readouterr().out)
     expected = model.score(table[["area"]], table.price)
-    assert found["r2"] == pytest.approx(expected, abs=1e-6)
+    assert metrics["r2"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_decimal_commas_are_numbers(tmp_path):
@@ -442,14 +470,14 @@ def test_delimiters_in_quotes_do_not_count(tmp_path):
     assert Stream.files(tmp_path / "quoted.csv").names == ["size; m2; net", "b", "y"]
 
 
-def test_what_lies_beside_tables_is_no_table(folder):
+def test_other_files_in_a_folder_are_ignored(folder):
     names = Stream.files(folder / "parts").names
     (folder / "parts" / "model.zonal").write_text("a model")
     assert Stream.files(folder / "parts").names == names
     (folder / "parts" / "model.zonal").unlink()
 
 
-def test_places_with_gaps_are_left_out(tmp_path, monkeypatch):
+def test_rows_without_coordinates_are_dropped(tmp_path, monkeypatch):
     generator = np.random.default_rng(5)
     table = pd.DataFrame({"lat": generator.uniform(-80, 80, 60)})
     table["lon"] = generator.uniform(-180, 180, 60)
@@ -468,14 +496,14 @@ def test_places_with_gaps_are_left_out(tmp_path, monkeypatch):
         "-o",
         "m.zonal",
     ]
-    code, said = inside(tmp_path, monkeypatch, *arguments)
-    assert code == 0, said
+    code, notes = run_here(tmp_path, monkeypatch, *arguments)
+    assert code == 0, notes
     model = load(tmp_path / "m.zonal")
     assert model.geometry == "sphere"
     assert statistics_of(model).rows + model.metrics_["rows"] == 55
 
 
-def test_a_reader_that_has_seen_enough(folder):
+def test_a_closed_pipe_is_no_error(folder):
     done = subprocess.run(
         f"{sys.executable} -c 'from zonal.cli.main import main; main()' "
         "predict price.zonal houses.csv | true; exit ${PIPESTATUS[0]}",
@@ -490,7 +518,7 @@ def test_a_reader_that_has_seen_enough(folder):
     assert done.stderr == ""
 
 
-def test_bad_input_as_a_process(bad):
+def test_bad_input_in_its_own_process(bad):
     done = command(bad, "fit", "houses.csv", "-t", "prise")
     assert done.returncode == 2
     assert done.stdout == ""
@@ -500,14 +528,14 @@ def test_bad_input_as_a_process(bad):
     assert "Traceback" in traced.stderr
 
 
-def test_an_unwritable_place_is_told_first(folder, monkeypatch):
-    # Root may write everywhere, so what the system says is said for it.
+def test_an_unwritable_folder_raises_before_the_fit(folder, monkeypatch):
+    # Root may write everywhere, so the answer of the system is replaced.
     monkeypatch.setattr("os.access", lambda path, mode, **_: mode != os.W_OK)
-    code, said = inside(
+    code, notes = run_here(
         folder, monkeypatch, "fit", "houses.csv", "-t", "price", "-o", "locked.zonal"
     )
     assert code == 2
-    assert "cannot be written to; name a file elsewhere" in said
+    assert "is not writable; name a file elsewhere" in notes
     assert not (folder / "locked.zonal").exists()
 
 
@@ -554,13 +582,13 @@ def test_an_interrupt_before_anything_leaves_nothing(tmp_path):
     )  # fmt: skip
     assert process.stderr is not None
     for line in process.stderr:
-        if "to learn from" in line:
+        if "training rows" in line:
             process.send_signal(signal.SIGINT)
             break
     _, rest = process.communicate(timeout=240)
     assert process.returncode == 130, rest
-    assert "stopped" in rest
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["slow.csv"]
+    assert "interrupted" in rest
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["slow.csv"]
 
 
 def test_time_is_limited(tmp_path):

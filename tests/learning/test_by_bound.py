@@ -272,7 +272,7 @@ def test_a_checkpoint_that_is_none_is_refused(tmp_path, content):
     with pytest.raises(ValueError, match="there is no folder"):
         learn(table(), SMALL, None, tmp_path / "nowhere" / "run.zonal")
     with pytest.raises(
-        ValueError, match="is not a file of zonal, or not the whole of one; remove it"
+        ValueError, match="is not a file of zonal, or is truncated; remove it"
     ):
         learn(table(), SMALL, None, path)
     assert load_progress(tmp_path / "none", "") is None

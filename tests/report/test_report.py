@@ -1,4 +1,4 @@
-"""The report: numbers against independent truth, and a page that is sound."""
+"""Reports and scores: compared with independent computations, and valid as pages."""
 
 import base64
 import datetime
@@ -15,28 +15,33 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy.integrate import quad
+from scipy.stats import norm
 from sklearn import metrics
 from sklearn.exceptions import NotFittedError
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor
 from zonal.estimators.summary import captured_of
-from zonal.report.cells import cells_of, text
 from zonal.report.drawing import Axis
-from zonal.report.effects import effects_of
-from zonal.report.globe import globe_of
-from zonal.report.learned import spectrum_of
-from zonal.report.words import escape, number
+from zonal.report.formatting import escape, format_number, format_value
+from zonal.report.globe import compute_globe
+from zonal.report.largest_errors import format_rows
+from zonal.report.partial_dependence import compute_partial_dependence
+from zonal.report.spectrum import compute_spectrum
 from zonal.report.writing import write_report
-from zonal.scores.classes import class_scores
-from zonal.scores.held_out import HeldOut, held_out
-from zonal.scores.numbers import by_chance, regression_scores, residuals_of
-from zonal.scores.relevance import relevances
+from zonal.scores.classification import score_classification
+from zonal.scores.held_out import HeldOut, check_held_out
+from zonal.scores.regression import (
+    compute_binomial_range,
+    compute_residuals,
+    score_regression,
+)
+from zonal.scores.relevance import rank_columns
 from zonal.tables.scaling import ConstantWarning
 
 pytestmark = pytest.mark.usefixtures("few_starts")
 
 NASTY = "<script>alert('x')</script>&\"`"
-SECTIONS = {"numbers", "calibration", "worst", "learned", "settings"}
+SECTIONS = {"summary", "calibration", "errors", "largest-errors", "model", "reproduce"}
 
 
 def table(count, seed):
@@ -102,14 +107,14 @@ def counting(few_starts):
     return SphericalGPRegressor(likelihood="poisson", **SMALL).fit(X, counts)
 
 
-def written(model, X, y, folder, **more):
+def write_page(model, X, y, folder, **more):
     path = folder / "report.html"
     write_report(model, X, y, path, **more)
     return path.read_text(encoding="utf-8")
 
 
 class Page(HTMLParser):
-    """Tags that are opened and closed in order, with what they hold."""
+    """Tags in order of appearance; an unbalanced closing tag fails."""
 
     VOID = frozenset({"meta", "br", "hr", "input", "link", "img"})
 
@@ -129,24 +134,24 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
-        assert self.open, f"{tag} closes nothing"
+        assert self.open, f"no open tag for closing {tag}"
         assert self.open.pop() == tag
 
 
 def check_page(page, sections):
-    found = Page(page)
-    assert not found.open
-    assert len(found.ids) == len(set(found.ids))
-    assert sections <= set(found.ids)
+    parsed = Page(page)
+    assert not parsed.open
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert sections <= set(parsed.ids)
     drawn = re.findall(r"<svg role.*?</svg>(?=<ul|<figcaption)", page, re.DOTALL)
     assert len(drawn) == page.count('<svg role="img"') > 2
-    for one in drawn:
-        svg = ElementTree.fromstring(one)
+    for figure in drawn:
+        svg = ElementTree.fromstring(figure)
         assert svg.get("aria-label")
-        numbers = re.findall(r'(?:[xyr]\d?|width|height|points)="([^"]*)"', one)
+        numbers = re.findall(r'(?:[xyr]\d?|width|height|points)="([^"]*)"', figure)
         assert "nan" not in " ".join(numbers)
         assert "inf" not in " ".join(numbers)
-    for tag, attributes in found.tags:
+    for tag, attributes in parsed.tags:
         assert "src" not in attributes
         assert tag not in ("link", "img", "iframe")
         assert not any(name.startswith("on") for name in attributes)
@@ -156,89 +161,89 @@ def check_page(page, sections):
             assert attributes["aria-label"]
     for outside in ("http:", "https:", "//cdn", "@import", "url("):
         assert outside not in page
-    # Two scripts at most: the page's own, and the numbers of a globe.
-    assert sum(tag == "script" for tag, _ in found.tags) == 1 + ('id="globe' in page)
+    # Two scripts at most: that of the page, and the data of a globe.
+    assert sum(tag == "script" for tag, _ in parsed.tags) == 1 + ('id="globe' in page)
     assert page.count("<figure") == page.count("<h3>")
-    return found
+    return parsed
 
 
-def test_a_regressor_is_told_of(regressor, tmp_path):
+def test_report_of_a_regressor(regressor, tmp_path):
     X, y = table(80, 1)
-    page = written(regressor, X, y, tmp_path, title=NASTY)
-    check_page(page, SECTIONS | {"residuals", "relevance", "effects"})
+    page = write_page(regressor, X, y, tmp_path, title=NASTY)
+    check_page(page, SECTIONS | {"relevance", "partial-dependence"})
     assert "<script>alert" not in page
     assert "<b>Bonn" not in page
     assert "<i>yield" not in page
     assert f"<title>{escape(NASTY)}</title>" in page
     assert escape("<i>yield</i>") in page
     rmse = np.sqrt(np.mean((y - regressor.predict(X)) ** 2))
-    assert f"<strong>{number(rmse)}</strong>" in page
+    assert f"<strong>{format_number(rmse)}</strong>" in page
 
 
-def test_two_classes_are_told_of(binary, tmp_path):
+def test_report_of_two_classes(binary, tmp_path):
     X, y = table(80, 1)
     truth = np.where(y > 0, "up>", "down")
-    page = written(binary, X, truth, tmp_path)
-    check_page(page, SECTIONS | {"classes", "relevance", "effects"})
+    page = write_page(binary, X, truth, tmp_path)
+    check_page(page, SECTIONS | {"relevance", "partial-dependence"})
     area = metrics.roc_auc_score(truth == "up>", binary.predict_proba(X)[:, 1])
     assert f"<strong>{area:.4f}</strong>" in page
     assert "up&gt;" in page
 
 
-def test_several_classes_are_told_of(several, tmp_path, monkeypatch):
+def test_report_of_several_classes(several, tmp_path, monkeypatch):
     X, y = table(80, 1)
-    page = written(several, X, thirds(y), tmp_path)
+    page = write_page(several, X, thirds(y), tmp_path)
     assert 'class="broad"' not in page
     monkeypatch.setattr("zonal.report.sections._NARROW", 2)
-    assert 'class="broad"' in written(several, X, thirds(y), tmp_path)
-    check_page(page, SECTIONS | {"classes", "relevance", "effects"})
-    assert "a&lt;b (area" in page
+    assert 'class="broad"' in write_page(several, X, thirds(y), tmp_path)
+    check_page(page, SECTIONS | {"relevance", "partial-dependence"})
+    assert "a&lt;b (AUC" in page
     assert "a<b" not in page
 
 
-def test_the_earth_is_told_of(sphere, tmp_path):
-    page = written(sphere, *earth(60, 1), tmp_path)
-    check_page(page, SECTIONS | {"residuals", "globe", "effects"})
+def test_report_of_a_sphere(sphere, tmp_path):
+    page = write_page(sphere, *earth(60, 1), tmp_path)
+    check_page(page, SECTIONS | {"globe", "partial-dependence"})
     assert 'id="relevance"' not in page
     assert page.count("<canvas") == 2
 
 
-def test_counts_are_told_of(counting, tmp_path):
+def test_report_of_counts(counting, tmp_path):
     X, y = table(60, 5)
     counts = np.random.default_rng(6).poisson(np.exp(1 + 0.1 * y))
-    page = written(counting, X, counts, tmp_path)
-    check_page(page, SECTIONS | {"residuals", "effects"})
-    rows = held_out(counting, X, counts, None)
-    scores = regression_scores(counting.predict_dist(X), rows)
-    for share, found in scores.headline:
-        low, high = counting.predict_interval(X, share).T
-        assert found == pytest.approx(np.mean((low <= counts) & (counts <= high)))
+    page = write_page(counting, X, counts, tmp_path)
+    check_page(page, SECTIONS | {"partial-dependence"})
+    rows = check_held_out(counting, X, counts, None)
+    scores = score_regression(counting.predict_dist(X), rows)
+    for level, share in scores.coverage:
+        low, high = counting.predict_interval(X, level).T
+        assert share == pytest.approx(np.mean((low <= counts) & (counts <= high)))
     assert scores.crps is None
     with pytest.raises(ValueError, match="counts are 0, 1, 2"):
         write_report(counting, X, counts - 100, tmp_path / "x.html")
 
 
-def test_counts_are_judged_at_their_exposure(counting, regressor, tmp_path):
+def test_counts_are_scored_with_their_exposure(counting, regressor, tmp_path):
     X, y = table(60, 5)
     generator = np.random.default_rng(6)
     hours = generator.uniform(20, 50, size=60)
     counts = generator.poisson(hours * np.exp(1 + 0.1 * y))
-    rows = held_out(counting, X, counts, None, hours)
-    residuals = residuals_of(counting, rows)
+    rows = check_held_out(counting, X, counts, None, hours)
+    residuals = compute_residuals(counting, rows)
     expected = counting.predict(X, exposure=hours)
-    np.testing.assert_allclose(residuals.mean, expected)
+    np.testing.assert_allclose(residuals.predicted, expected)
     path = tmp_path / "counts.html"
     write_report(counting, X, counts, path, exposure=hours)
-    check_page(path.read_text(encoding="utf-8"), SECTIONS | {"residuals", "effects"})
+    check_page(path.read_text(encoding="utf-8"), SECTIONS | {"partial-dependence"})
     error = np.sqrt(np.mean((counts - expected) ** 2))
-    scores = regression_scores(counting.predict_dist(X, exposure=hours), rows)
+    scores = score_regression(counting.predict_dist(X, exposure=hours), rows)
     assert scores.rmse == pytest.approx(error)
-    # One number is every row's.
-    assert np.array_equal(held_out(counting, X, counts, None, 2).exposure, [2.0] * 60)
+    constant = check_held_out(counting, X, counts, None, 2).exposure
+    assert np.array_equal(constant, [2.0] * 60)
     with pytest.raises(ValueError, match=r"exposure has shape \(3,\)"):
-        held_out(counting, X, counts, None, hours[:3])
-    with pytest.raises(ValueError, match="for models of counts"):
-        held_out(regressor, X, y, None, hours)
+        check_held_out(counting, X, counts, None, hours[:3])
+    with pytest.raises(ValueError, match="only for models of counts"):
+        check_held_out(regressor, X, y, None, hours)
 
 
 @pytest.mark.parametrize("name", ["regressor", "binary", "several", "sphere"])
@@ -249,208 +254,258 @@ def test_one_row_is_enough(name, request, tmp_path):
         y = np.where(y > 0, "up>", "down")
     if name == "several":
         y = thirds(y)
-    check_page(written(model, X, y, tmp_path), SECTIONS)
+    check_page(write_page(model, X, y, tmp_path), SECTIONS)
 
 
-def test_numbers_of_regression_are_right(regressor):
+def test_regression_scores(regressor):
     X, y = table(90, 7)
-    rows = held_out(regressor, X, y, None)
+    rows = check_held_out(regressor, X, y, None)
     distribution = regressor.predict_dist(X)
-    scores = regression_scores(distribution, rows)
+    scores = score_regression(distribution, rows)
     mean = regressor.predict(X)
     assert scores.rmse == pytest.approx(metrics.root_mean_squared_error(y, mean))
-    assert scores.deviation == pytest.approx(np.std(y))
-    assert scores.log_density == pytest.approx(regressor.log_score(X, y))
-    for share, found in scores.headline:
-        low, high = regressor.predict_interval(X, share).T
-        assert found == pytest.approx(np.mean((low <= y) & (y <= high)))
-    assert scores.pit.sum() == pytest.approx(1)
-    below = np.histogram(distribution.cdf(y), len(scores.pit), (0, 1))[0] / len(y)
-    assert np.allclose(scores.pit, below)
-    # A normal's mean log density by its own samples' moments.
-    plain = np.mean(-0.5 * ((y - y.mean()) / y.std(ddof=0)) ** 2)
-    plain -= np.log(y.std(ddof=0) * np.sqrt(2 * np.pi))
-    assert scores.plain_density == pytest.approx(plain)
+    assert scores.target_std == pytest.approx(np.std(y))
+    assert scores.mean_log_density == pytest.approx(regressor.log_score(X, y))
+    for level, share in scores.coverage:
+        low, high = regressor.predict_interval(X, level).T
+        assert share == pytest.approx(np.mean((low <= y) & (y <= high)))
+    pit = np.histogram(distribution.cdf(y), len(scores.pit_histogram), (0, 1))[0]
+    assert np.allclose(scores.pit_histogram, pit / len(y))
+    baseline = norm.logpdf(y, y.mean(), y.std(ddof=0)).mean()
+    assert scores.baseline_log_density == pytest.approx(baseline)
 
 
-def test_chance_is_what_tables_at_random_do():
+def test_binomial_range_covers_simulated_tables():
     inside = np.random.default_rng(0).binomial(80, 0.9, 20_000) / 80
-    low, high = by_chance(0.9, 80.0)
+    low, high = compute_binomial_range(0.9, 80.0)
     assert np.allclose([low, high], np.quantile(inside, [0.025, 0.975]), atol=1 / 80)
-    low, high = by_chance(0.95, 1.0)  # one row is inside or not
+    low, high = compute_binomial_range(0.95, 1.0)  # a single row
     assert (low, high) == (0, 1)
 
 
-def test_crps_is_the_integral(regressor):
+def test_crps_equals_its_integral(regressor):
     X, y = table(4, 8)
-    scores = regression_scores(
-        regressor.predict_dist(X), held_out(regressor, X, y, None)
+    scores = score_regression(
+        regressor.predict_dist(X), check_held_out(regressor, X, y, None)
     )
-    by_hand = []
+    integrals = []
     for row in range(4):
-        one, truth = regressor.predict_dist(X[row : row + 1]), y[row]
-        low = float(one.mean()[0] - 60)
+        distribution, truth = regressor.predict_dist(X[row : row + 1]), y[row]
+        low = float(distribution.mean()[0] - 60)
 
-        def below(x, one=one):
-            return float(one.cdf(x)[0] ** 2)
+        def below(x, distribution=distribution):
+            return float(distribution.cdf(x)[0] ** 2)
 
-        def above(x, one=one):
-            return float((1 - one.cdf(x)[0]) ** 2)
+        def above(x, distribution=distribution):
+            return float((1 - distribution.cdf(x)[0]) ** 2)
 
-        by_hand.append(quad(below, low, truth, limit=200)[0])
-        by_hand[-1] += quad(above, truth, low + 120, limit=200)[0]
-    assert scores.crps == pytest.approx(np.mean(by_hand), rel=1e-4)
+        integrals.append(quad(below, low, truth, limit=200)[0])
+        integrals[-1] += quad(above, truth, low + 120, limit=200)[0]
+    assert scores.crps == pytest.approx(np.mean(integrals), rel=1e-4)
 
 
-def test_a_weight_of_two_is_the_row_twice(regressor, binary):
+def test_a_weight_of_two_equals_two_rows(regressor, binary):
     X, y = table(30, 9)
     weight = np.arange(30) % 3
     twice = np.repeat(np.arange(30), weight)
-    told = held_out(regressor, X, y, weight)
-    assert np.array_equal(told.numbers, np.flatnonzero(weight))
-    one = regression_scores(regressor.predict_dist(told.table), told)
-    more = held_out(regressor, X.iloc[twice], y.iloc[twice], None)
-    other = regression_scores(regressor.predict_dist(more.table), more)
-    for name in ("rmse", "log_density", "crps", "found", "deviation"):
-        assert getattr(one, name) == pytest.approx(getattr(other, name)), name
+    weighted = check_held_out(regressor, X, y, weight)
+    assert np.array_equal(weighted.row_numbers, np.flatnonzero(weight))
+    repeated = check_held_out(regressor, X.iloc[twice], y.iloc[twice], None)
+    by_weight = score_regression(regressor.predict_dist(weighted.table), weighted)
+    by_rows = score_regression(regressor.predict_dist(repeated.table), repeated)
+    for name in ("rmse", "mean_log_density", "crps", "observed_coverage", "target_std"):
+        expected = getattr(by_rows, name)
+        assert getattr(by_weight, name) == pytest.approx(expected), name
     truth = np.where(y > 0, "up>", "down")
-    told = held_out(binary, X, truth, weight)
-    more = held_out(binary, X.iloc[twice], truth[twice], None)
+    weighted = check_held_out(binary, X, truth, weight)
+    repeated = check_held_out(binary, X.iloc[twice], truth[twice], None)
     names = tuple(binary.classes_)
-    one = class_scores(binary.predict_proba(told.table), names, told)
-    other = class_scores(binary.predict_proba(more.table), names, more)
-    for name in ("accuracy", "log_loss", "ece", "area"):
-        assert getattr(one, name) == pytest.approx(getattr(other, name)), name
-    assert np.allclose(one.confusion, other.confusion)
+    by_weight = score_classification(
+        binary.predict_proba(weighted.table), names, weighted
+    )
+    by_rows = score_classification(
+        binary.predict_proba(repeated.table), names, repeated
+    )
+    for name in ("accuracy", "log_loss", "ece", "auc"):
+        expected = getattr(by_rows, name)
+        assert getattr(by_weight, name) == pytest.approx(expected), name
+    assert np.allclose(by_weight.confusion, by_rows.confusion)
+
+
+def predicted_classes(classes, seed):
+    """Random probabilities with ties, classes drawn from them, and weights."""
+    generator = np.random.default_rng(seed)
+    probabilities = generator.dirichlet(np.full(classes, 0.7), 400).round(1) + 0.01
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    truth = np.array([generator.choice(classes, p=row) for row in probabilities])
+    weight = generator.uniform(0.5, 2, 400)
+    rows = HeldOut(None, truth.astype(float), weight, np.arange(400), "class")
+    scores = score_classification(probabilities, tuple("abcd"[:classes]), rows)
+    return probabilities, truth, weight, scores
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_numbers_of_classes_are_right(classes):
-    generator = np.random.default_rng(classes)
-    # Rounded, so that some rows have the same probability.
-    chance = generator.dirichlet(np.full(classes, 0.7), 400).round(1) + 0.01
-    chance /= chance.sum(axis=1, keepdims=True)
-    truth = np.array([generator.choice(classes, p=one) for one in chance])
-    weight = generator.uniform(0.5, 2, 400)
-    rows = HeldOut(None, truth.astype(float), weight, np.arange(400), "class")
-    scores = class_scores(chance, tuple("abcd"[:classes]), rows)
-    guess, sure = chance.argmax(axis=1), chance.max(axis=1)
-    assert scores.accuracy == pytest.approx(
-        metrics.accuracy_score(truth, guess, sample_weight=weight)
+def test_classification_scores(classes):
+    probabilities, truth, weight, scores = predicted_classes(classes, classes)
+    predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    share = weight / weight.sum()
+    assert scores.accuracy == pytest.approx(share @ (predicted == truth))
+    true_class = probabilities[np.arange(400), truth]
+    assert np.array_equal(scores.true_class_probability, true_class)
+    assert scores.log_loss == pytest.approx(-share @ np.log(true_class))
+    for row in range(classes):
+        for column in range(classes):
+            total = weight[(truth == row) & (predicted == column)].sum()
+            assert scores.confusion[row, column] == pytest.approx(total)
+    frequencies = [share[truth == code].sum() for code in range(classes)]
+    assert scores.majority_share == pytest.approx(max(frequencies))
+    assert scores.baseline_log_loss == pytest.approx(
+        -sum(value * np.log(value) for value in frequencies)
     )
-    assert scores.log_loss == pytest.approx(
-        metrics.log_loss(truth, chance, sample_weight=weight)
-    )
-    assert np.allclose(
-        scores.confusion,
-        metrics.confusion_matrix(truth, guess, sample_weight=weight),
-    )
-    by_hand = 0.0
+    ece = 0.0
     for low in np.arange(15) / 15:
-        inside = (sure >= low) & ((sure < low + 1 / 15) | (low == 14 / 15))
+        inside = (confidence >= low) & ((confidence < low + 1 / 15) | (low == 14 / 15))
         if inside.any():
-            part = weight[inside]
-            right = np.average(guess[inside] == truth[inside], weights=part)
-            stated = np.average(sure[inside], weights=part)
-            by_hand += part.sum() / weight.sum() * abs(right - stated)
-    assert scores.ece == pytest.approx(by_hand)
+            in_bin = weight[inside]
+            right = np.average(predicted[inside] == truth[inside], weights=in_bin)
+            stated = np.average(confidence[inside], weights=in_bin)
+            ece += in_bin.sum() / weight.sum() * abs(right - stated)
+    assert scores.ece == pytest.approx(ece)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_curves_of_classes(classes):
+    probabilities, truth, weight, scores = predicted_classes(classes, 10 + classes)
     codes = [1] if classes == 2 else range(classes)
     for code, curve in zip(codes, scores.curves, strict=True):
-        is_it = truth == code
-        area = metrics.roc_auc_score(is_it, chance[:, code], sample_weight=weight)
-        precision = metrics.average_precision_score(
-            is_it, chance[:, code], sample_weight=weight
-        )
-        assert curve.area == pytest.approx(area)
-        assert curve.precision_mean == pytest.approx(precision)
+        is_class, probability = truth == code, probabilities[:, code]
+        assert curve.prevalence == pytest.approx(np.average(is_class, weights=weight))
+        # The AUC is the share of pairs in the right order; ties count half.
+        difference = probability[is_class][:, None] - probability[~is_class]
+        order = (difference > 0) + 0.5 * (difference == 0)
+        pairs = weight[is_class][:, None] * weight[~is_class]
+        assert curve.auc == pytest.approx(np.average(order, weights=pairs))
+        average, recall = 0.0, 0.0
+        for threshold in np.unique(probability)[::-1]:
+            above = probability >= threshold
+            found = weight[above & is_class].sum()
+            precision = found / weight[above].sum()
+            average += (found / weight[is_class].sum() - recall) * precision
+            recall = found / weight[is_class].sum()
+            assert np.min(np.abs(curve.recall - recall)) < 0.02
+        assert curve.average_precision == pytest.approx(average)
+        ends = curve.false_positive_rate[[0, -1]], curve.true_positive_rate[[0, -1]]
+        assert np.allclose(ends, [[0, 1], [0, 1]])
 
 
-def test_effects_are_average_predictions(regressor, binary, several):
+def test_long_curves_are_thinned():
+    generator = np.random.default_rng(0)
+    positive = generator.uniform(size=5000)
+    truth = (generator.uniform(size=5000) < positive).astype(float)
+    rows = HeldOut(None, truth, np.ones(5000), np.arange(5000), "class")
+    probabilities = np.column_stack([1 - positive, positive])
+    (curve,) = score_classification(probabilities, ("no", "yes"), rows).curves
+    assert len(curve.recall) == len(curve.false_positive_rate) == 150
+    # The thinned curve still has the area of the whole one.
+    area = np.trapezoid(curve.true_positive_rate, curve.false_positive_rate)
+    assert area == pytest.approx(curve.auc, abs=2e-3)
+
+
+def test_partial_dependence_averages_predictions(regressor, binary, several):
     X, y = table(60, 10)
     for model, truth, codes in (
         (regressor, y, []),
         (binary, np.where(y > 0, "up>", "down"), [1]),
         (several, thirds(y), [2, 0]),
     ):
-        found = effects_of(model, held_out(model, X, truth, None), codes)
-        assert {one.name for one in found} == {NASTY, "town", "half"}
-        for effect in found:
-            if effect.name == "half":
-                assert len(effect.at) > 10
-            for place in (0, len(effect.at) - 1):
-                changed = X.assign(**{effect.name: effect.at[place]})
-                for code, course in zip(codes or [None], effect.courses, strict=True):
+        rows = check_held_out(model, X, truth, None)
+        dependences = compute_partial_dependence(model, rows, codes)
+        assert {dependence.name for dependence in dependences} == {
+            NASTY,
+            "town",
+            "half",
+        }
+        for dependence in dependences:
+            if dependence.name == "half":
+                assert len(dependence.values) > 10
+            for index in (0, len(dependence.values) - 1):
+                changed = X.assign(**{dependence.name: dependence.values[index]})
+                pairs = zip(codes or [None], dependence.curves, strict=True)
+                for code, curve in pairs:
                     if code is None:
                         mean = model.predict(changed).mean()
                     else:
                         mean = model.predict_proba(changed)[:, code].mean()
-                    assert course.mean[place] == pytest.approx(mean, abs=1e-5)
-                    assert course.low[place] < course.high[place]
-                    room = course.high[place] - course.low[place]
-                    assert course.low[place] - room < mean < course.high[place] + room
+                    assert curve.mean[index] == pytest.approx(mean, abs=1e-5)
+                    assert curve.low[index] < curve.high[index]
+                    width = curve.high[index] - curve.low[index]
+                    assert curve.low[index] - width < mean < curve.high[index] + width
 
 
-def test_the_effect_of_a_column_is_found(regressor):
+def test_partial_dependence_recovers_the_function(regressor):
     X, y = table(200, 11)
-    effects = effects_of(regressor, held_out(regressor, X, y, None), [])
-    sine, town = (next(e for e in effects if e.name == n) for n in (NASTY, "town"))
-    rise = sine.courses[0].mean - sine.courses[0].mean.mean()
-    truth = 10 * np.sin(sine.at) - np.mean(10 * np.sin(sine.at))
-    assert np.abs(rise - truth).max() < 1.5
-    by_town = dict(zip(town.at, town.courses[0].mean, strict=True))
+    rows = check_held_out(regressor, X, y, None)
+    by_name = {
+        dependence.name: dependence
+        for dependence in compute_partial_dependence(regressor, rows, [])
+    }
+    sine, town = by_name[NASTY], by_name["town"]
+    centred = sine.curves[0].mean - sine.curves[0].mean.mean()
+    truth = 10 * np.sin(sine.values) - np.mean(10 * np.sin(sine.values))
+    assert np.abs(centred - truth).max() < 1.5
+    by_town = dict(zip(town.values, town.curves[0].mean, strict=True))
     assert by_town["Ulm"] - by_town["Köln"] == pytest.approx(3, abs=1.2)
 
 
-def test_residuals_are_of_few_rows(regressor):
+def test_residuals_use_at_most_2000_rows(regressor):
     X, y = table(2500, 12)
-    rows = held_out(regressor, X, y, None)
-    found = residuals_of(regressor, rows)
-    assert len(found.mean) == 2000
-    assert np.allclose(found.error, y[found.rows] - regressor.predict(X)[found.rows])
-    low, high = regressor.predict_interval(X, 0.9)[found.rows].T
-    truth = y[found.rows]
-    assert np.array_equal(found.outside, (truth < low) | (truth > high))
-    inside = (found.ends[:, 0] < found.ends[:, 1]) & (
-        found.ends[:, 2] < found.ends[:, 3]
-    )
-    assert inside.all()
+    rows = check_held_out(regressor, X, y, None)
+    residuals = compute_residuals(regressor, rows)
+    chosen = residuals.row_numbers
+    assert len(residuals.predicted) == 2000
+    assert np.allclose(residuals.error, y[chosen] - regressor.predict(X)[chosen])
+    low, high = regressor.predict_interval(X, 0.9)[chosen].T
+    truth = y[chosen]
+    assert np.array_equal(residuals.outside, (truth < low) | (truth > high))
+    assert (np.diff(residuals.band_limits, axis=1) > 0).all()
 
 
-def test_what_was_learned_agrees_with_the_summary(regressor, several):
+def test_figures_agree_with_the_summary(regressor, several):
     for model in (regressor, several):
-        said = {name: value for name, value, _ in model.summary().rows}
+        summary = {name: value for name, value, _ in model.summary().rows}
         captured = captured_of(model)
         assert captured
         for name, share in captured:
-            assert said[f"band {name}"] == f"{share:.2%}"
-        for name, share in relevances(model):
-            assert said[f"column {name}"] == f"{share:.1%}"
-        spectrum = spectrum_of(model)
-        assert said["depth"] == str(spectrum.layers)
+            assert summary[f"band {name}"] == f"{share:.2%}"
+        for name, share in rank_columns(model):
+            assert summary[f"column {name}"] == f"{share:.1%}"
+        spectrum = compute_spectrum(model)
+        assert summary["depth"] == str(spectrum.layers)
         assert spectrum.shares.sum() == pytest.approx(1)
         assert np.allclose(
             spectrum.shares, model.level_weights_ / model.level_weights_.sum()
         )
 
 
-def test_the_worst_rows_are_found(regressor, binary, tmp_path):
+def test_rows_with_the_largest_errors(regressor, binary, tmp_path):
     X, y = table(60, 13)
     shuffled = np.random.default_rng(0).permutation(60)
     X, y = X.iloc[shuffled, [2, 0, 1]], y.iloc[shuffled]
-    rows = held_out(regressor, X, y, None)
-    cells = cells_of(rows, regressor.columns_, np.array([7, 3]))
+    rows = check_held_out(regressor, X, y, None)
+    cells = format_rows(rows, regressor.columns_, np.array([7, 3]))
     assert cells[1] == X.town.iloc[[7, 3]].tolist()
-    assert cells[0] == [number(one) for one in X[NASTY].iloc[[7, 3]]]
-    page = written(regressor, X, y, tmp_path)
+    assert cells[0] == [format_number(value) for value in X[NASTY].iloc[[7, 3]]]
+    page = write_page(regressor, X, y, tmp_path)
     mean, std = regressor.predict(X, return_std=True)
     order = np.argsort(-np.abs(y.to_numpy() - mean) / std)[:10]
-    listed = page[page.index('id="worst"') : page.index('id="relevance"')]
+    listed = page[page.index('id="largest-errors"') : page.index('id="relevance"')]
     assert re.findall(r'<th scope="row">(\d+)</th>', listed) == list(map(str, order))
     truth = np.where(y > 0, "up>", "down")
-    page = written(binary, X, truth, tmp_path)
-    chance = binary.predict_proba(X)
-    order = np.argsort(np.where(truth == "down", chance[:, 0], chance[:, 1]))[:10]
-    listed = page[page.index('id="worst"') : page.index('id="relevance"')]
+    page = write_page(binary, X, truth, tmp_path)
+    probabilities = binary.predict_proba(X)
+    of_truth = np.where(truth == "down", *probabilities.T)
+    order = np.argsort(of_truth)[:10]
+    listed = page[page.index('id="largest-errors"') : page.index('id="relevance"')]
     assert re.findall(r'<th scope="row">(\d+)</th>', listed) == list(map(str, order))
 
 
@@ -458,7 +513,7 @@ def test_a_target_that_never_changes(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 2))
     with pytest.warns(ConstantWarning):
         model = SphericalGPRegressor(20).fit(X, np.full(60, 3.0))
-    check_page(written(model, X, np.full(60, 3.0), tmp_path), SECTIONS)
+    check_page(write_page(model, X, np.full(60, 3.0), tmp_path), SECTIONS)
 
 
 def vectors(places):
@@ -469,28 +524,28 @@ def vectors(places):
 
 
 @pytest.mark.parametrize("kind", ["degrees", "pair", "vectors"])
-def test_the_globe_has_the_models_predictions(kind, sphere):
+def test_the_globe_shows_predictions(kind, sphere):
     places, warmth = earth(120, 2)
     frame = {
-        "degrees": lambda one: one,
-        "pair": lambda one: pd.DataFrame(one[:, ::-1], columns=["lon", "lat"]),
+        "degrees": lambda x: x,
+        "pair": lambda x: pd.DataFrame(x[:, ::-1], columns=["lon", "lat"]),
         "vectors": vectors,
     }[kind]
     model = sphere
     if kind != "degrees":
         geometry = ("lat", "lon") if kind == "pair" else "sphere"
         model = SphericalGPRegressor(30, geometry=geometry).fit(frame(places), warmth)
-    rows = held_out(model, frame(places), warmth, None)
-    globe = globe_of(model, rows)
+    rows = check_held_out(model, frame(places), warmth, None)
+    globe = compute_globe(model, rows)
     assert np.allclose(globe.points, places)
-    stored = globe.stored()
-    assert (stored["rows"], stored["columns"]) == (72, 144)
+    encoded = globe.encode()
+    assert (encoded["rows"], encoded["columns"]) == (72, 144)
     for row, column in ((0, 0), (30, 100), (71, 143)):
         at = np.array([[88.75 - 2.5 * row, -178.75 + 2.5 * column]])
         expected = model.predict(frame(at))[0]
-        layer = stored["layers"][0]
-        whole = np.frombuffer(base64.b64decode(layer["data"]), "<u2").reshape(72, 144)
-        value = layer["low"] + whole[row, column] / 65535 * (
+        layer = encoded["layers"][0]
+        levels = np.frombuffer(base64.b64decode(layer["data"]), "<u2").reshape(72, 144)
+        value = layer["low"] + levels[row, column] / 65535 * (
             layer["high"] - layer["low"]
         )
         assert value == pytest.approx(expected, abs=1e-3)
@@ -498,16 +553,18 @@ def test_the_globe_has_the_models_predictions(kind, sphere):
         assert globe.layers[1].values[row, column] == pytest.approx(deviation, rel=1e-3)
 
 
-def test_there_is_no_globe_of_ordinary_rows(regressor):
-    assert globe_of(regressor, held_out(regressor, *table(5, 1), None)) is None
+def test_ordinary_rows_have_no_globe(regressor):
+    assert (
+        compute_globe(regressor, check_held_out(regressor, *table(5, 1), None)) is None
+    )
 
 
 def test_a_globe_of_classes(tmp_path):
     places, warmth = earth(70, 3)
     kinds = np.array(["cold", "mild", "hot"])[np.digitize(warmth, [18, 25])]
     model = SphericalGPClassifier(16, geometry="sphere").fit(places, kinds)
-    page = written(model, places, kinds, tmp_path)
-    check_page(page, SECTIONS | {"globe", "classes"})
+    page = write_page(model, places, kinds, tmp_path)
+    check_page(page, SECTIONS | {"globe"})
     assert page.count("<canvas") == 4
 
 
@@ -525,8 +582,8 @@ def test_frames_of_every_kind(frame, tmp_path):
     X, y = times(120, 0)
     model = SphericalGPRegressor(40).fit(frame(X), y)
     X, y = times(50, 1)
-    page = written(model, frame(X), y, tmp_path, sample_weight=np.arange(50) % 4)
-    check_page(page, SECTIONS | {"effects"})
+    page = write_page(model, frame(X), y, tmp_path, sample_weight=np.arange(50) % 4)
+    check_page(page, SECTIONS | {"partial-dependence"})
     assert re.search(r"<td>202\d-\d\d-\d\d", page)
     assert "<td>yes</td>" in page
 
@@ -536,36 +593,38 @@ def test_arrays_lists_and_unnamed_columns(tmp_path):
     X = generator.normal(size=(80, 2))
     y = X[:, :1] * 3
     model = SphericalGPRegressor(20).fit(X, y)  # one target, as a column
-    pages = [written(model, one, y, tmp_path) for one in (X, X.tolist())]
+    pages = [write_page(model, rows, y, tmp_path) for rows in (X, X.tolist())]
     assert check_page(pages[0], SECTIONS).tags == check_page(pages[1], SECTIONS).tags
     assert "column 1" in pages[0]
     unnamed = pd.DataFrame(X)
-    check_page(written(model, unnamed, y, tmp_path), SECTIONS)
+    check_page(write_page(model, unnamed, y, tmp_path), SECTIONS)
 
 
-def test_bad_input_is_refused(regressor, binary, several, tmp_path):
+def test_bad_input_raises(regressor, binary, several, tmp_path):
     X, y = table(20, 1)
     path = tmp_path / "never.html"
     with pytest.raises(NotFittedError, match="not fitted yet"):
         write_report(SphericalGPRegressor(), X, y, path)
-    with pytest.raises(TypeError, match="not of a dict"):
+    with pytest.raises(TypeError, match="not a dict"):
         write_report({}, X, y, path)
-    with pytest.raises(ValueError, match="20 rows and y has 19; give one"):
+    with pytest.raises(
+        ValueError, match="20 rows and y has 19; give one target per row"
+    ):
         write_report(regressor, X, y[:-1], path)
     with pytest.raises(ValueError, match="no rows; a report needs at least one"):
         write_report(regressor, X[:0], y[:0], path)
-    with pytest.raises(ValueError, match=r"row 3 is nan .*leave rows without"):
+    with pytest.raises(ValueError, match=r"row 3 is nan .*remove rows without"):
         write_report(regressor, X, y.where(y.index != 3), path)
-    with pytest.raises(ValueError, match=r"'sideways'.*leave such rows out"):
+    with pytest.raises(ValueError, match=r"'sideways'.*remove such rows"):
         write_report(binary, X, np.repeat("sideways", 20), path)
-    with pytest.raises(ValueError, match=r"one for each of 20 rows"):
+    with pytest.raises(ValueError, match=r"one value per row \(20\)"):
         write_report(regressor, X, y, path, sample_weight=np.ones(3))
-    with pytest.raises(ValueError, match="not negative, and not all zero"):
+    with pytest.raises(ValueError, match="finite and not negative"):
         write_report(regressor, X, y, path, sample_weight=-np.ones(20))
     with pytest.raises(ValueError, match="column 'town' is missing"):
         write_report(regressor, X.drop(columns="town"), y, path)
     both = np.column_stack([y, y])
-    with pytest.raises(ValueError, match="fit a model to each target"):
+    with pytest.raises(ValueError, match="fit one model per target"):
         write_report(regressor, X, both, path)
     assert not list(tmp_path.iterdir())
 
@@ -584,7 +643,7 @@ def test_a_failing_write_leaves_nothing(regressor, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"):
         write_report(regressor, X, y, path)
     assert path.read_text() == "before"
-    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
 def luminance(colour):
@@ -595,7 +654,7 @@ def luminance(colour):
     return np.dot([0.2126, 0.7152, 0.0722], linear)
 
 
-def test_colours_can_be_read_in_both_themes():
+def test_colours_have_contrast_in_both_themes():
     style = files("zonal.report").joinpath("style.css").read_text(encoding="utf-8")
     themes = re.findall(r"color-scheme: (\w+);(.*?)\}", style, re.DOTALL)
     assert [name for name, _ in themes] == ["light", "dark", "dark"]
@@ -603,7 +662,7 @@ def test_colours_can_be_read_in_both_themes():
     for _, block in themes:
         colours = dict(re.findall(r"--(\w+): (#\w{6});", block))
         paper = luminance(colours["paper"])
-        # WCAG AA: 4.5 for texts, 3 for what is drawn.
+        # WCAG AA: 4.5 for text, 3 for graphics.
         needed = {"ink": 4.5, "muted": 4.5, "accent": 4.5, "second": 4.5}
         needed |= {"third": 3, "fourth": 3, "fifth": 3, "chance": 3}
         for name, least in needed.items():
@@ -611,19 +670,21 @@ def test_colours_can_be_read_in_both_themes():
             assert (pair[1] + 0.05) / (pair[0] + 0.05) >= least, name
 
 
-def test_texts_and_numbers():
+def test_formatting():
     assert html.unescape(escape(NASTY)) == NASTY
     assert escape("a\x00b\x1f\n") == "ab\n"
-    assert [text(one) for one in (None, np.nan, pd.NA, pd.NaT)] == ["missing"] * 4
-    assert text(pa.scalar(3.5)) == "3.5"
-    assert number(np.nan) == "–"
-    assert number(1.5e12) == "1.50e12"
+    assert [format_value(value) for value in (None, np.nan, pd.NA, pd.NaT)] == [
+        "missing"
+    ] * 4
+    assert format_value(pa.scalar(3.5)) == "3.5"
+    assert format_number(np.nan) == "–"
+    assert format_number(1.5e12) == "1.50e12"
 
 
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-3e-7, 9e-7), (17.0, 1e9), (5.0, 5.0)])
-def test_axes_have_round_marks(ends):
+def test_axes_have_ticks_inside(ends):
     axis = Axis.around(np.array(ends), "x")
-    marks = axis.marks(5)
-    assert 2 <= len(marks) <= 7
-    assert all(axis.low <= value <= axis.high for value, _ in marks)
-    assert len({said for _, said in marks}) == len(marks)
+    ticks = axis.choose_ticks(5)
+    assert 2 <= len(ticks) <= 7
+    assert all(axis.low <= value <= axis.high for value, _ in ticks)
+    assert len({text for _, text in ticks}) == len(ticks)

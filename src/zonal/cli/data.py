@@ -1,4 +1,4 @@
-"""Tables for the command line: opened, looked at, and split into learning and test."""
+"""Tables for the command line: opened, inspected, and split into training and test."""
 
 import dataclasses
 import os
@@ -13,184 +13,206 @@ import click
 import narwhals as nw
 import numpy as np
 
-from zonal.cli.words import counted
+from zonal.cli.output import format_count
 from zonal.tables.batches import Batch, BatchReader, check_columns, values_of
 from zonal.tables.files import found_files
 from zonal.tables.streams import Stream
 
 __all__ = [
-    "Part",
-    "TargetLook",
-    "Watched",
-    "answered",
-    "check_roles",
-    "checked_output",
-    "guessed_task",
-    "left_out",
-    "look_at",
-    "opened",
+    "ProgressReader",
+    "RowSubset",
+    "TargetProfile",
+    "check_distinct",
+    "check_output_path",
+    "describe_dropped_rows",
+    "guess_task",
+    "open_tables",
+    "profile_target",
+    "select_labelled_rows",
 ]
 
-# So few different whole numbers are taken for classes, and so many texts for none.
-_FEW_NUMBERS = 10
-_MANY_TEXTS = 100
-# Tables of fewer rows are learned from as a whole.
-_LEAST_TO_SPLIT = 30
+# At most this many distinct integers are classes; more distinct strings are not.
+_MOST_INTEGER_CLASSES = 10
+_MOST_STRING_CLASSES = 100
+# Smaller tables are used for training as a whole.
+_LEAST_ROWS_TO_SPLIT = 30
 
 
-def opened(paths: Sequence[str], delimiter: str | None = None) -> Stream:
-    """The table in some files; ``-`` is CSV from the standard input."""
+def open_tables(paths: Sequence[str], delimiter: str | None = None) -> Stream:
+    """The table in one or more files; ``-`` is CSV from the standard input."""
     if "-" in paths:
         if len(paths) > 1:
-            raise ValueError("the standard input (-) cannot be read beside files")
+            raise ValueError("the standard input (-) cannot be combined with files")
         folder = click.get_current_context().with_resource(
             tempfile.TemporaryDirectory(prefix="zonal-")
         )
-        kept = Path(folder) / "standard-input.csv"
-        with kept.open("wb") as file:
+        copy = Path(folder) / "standard-input.csv"
+        with copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        paths = [str(kept)]
+        paths = [str(copy)]
     return Stream.files(paths[0] if len(paths) == 1 else paths, delimiter=delimiter)
 
 
-def checked_output(path: str, *others: str) -> Path:
-    """A file that can be written, told before the work is done and not after.
+def check_output_path(path: str, *others: str) -> Path:
+    """The path of an output file, checked before any work is done.
 
-    ``others`` are read or written by the same command, and must not be lost.
+    ``others`` are read or written by the same command and must not be overwritten.
     """
     out = Path(path)
     folder = out.resolve().parent
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder} to write {out.name} in")
+        raise ValueError(f"there is no folder {folder} to write {out.name} to")
     if out.is_dir():
         raise ValueError(f"{out} is a folder; name a file to write")
     if out.exists() and not out.is_file():
-        raise ValueError(f"{out} is no file that can be replaced; name another")
+        raise ValueError(f"{out} is not a regular file; name another file")
     if not os.access(folder, os.W_OK):
-        raise ValueError(f"{folder} cannot be written to; name a file elsewhere")
-    taken = list(others)
+        raise ValueError(f"{folder} is not writable; name a file elsewhere")
+    in_use = list(others)
     for other in filter(os.path.isdir, others):
-        taken += found_files(other)
-    if out.resolve() in [Path(one).resolve() for one in taken]:
-        raise ValueError(f"{out} is read or written already; name another file")
+        in_use += found_files(other)
+    if out.resolve() in [Path(other).resolve() for other in in_use]:
+        raise ValueError(
+            f"{out} is already read or written by this command; name another file"
+        )
     return out
 
 
 @dataclasses.dataclass(frozen=True)
-class TargetLook:
-    """What one reading of the target tells.
+class TargetProfile:
+    """Facts about the target from one pass over the table.
 
-    ``values`` are all different ones where they are few, otherwise None; ``rows`` and
-    ``test_rows`` are those to learn from and those kept aside. ``missing`` rows lack
-    one of the columns that are ``needed``: the target, or a place.
+    ``required`` are the columns whose missing values exclude a row: the target, and
+    latitude and longitude. ``rows`` and ``test_rows`` count the others, ``dropped`` the
+    excluded rows. ``values`` are the distinct values, or None if there are many.
     """
 
     name: str
-    needed: tuple[str, ...]
+    required: tuple[str, ...]
     rows: int
     test_rows: int
-    missing: int
-    texts: bool
+    dropped: int
+    has_strings: bool
     values: tuple[Any, ...] | None
 
 
-def look_at(
-    stream: BatchReader, target: str, share: float, seed: int, place: Sequence[str] = ()
-) -> TargetLook:
-    """Read the target once: how many rows there are, and what they hold."""
-    needed = (target, *place)
-    check_columns(stream, needed)
-    count = [0, 0]
-    missing, texts, values = 0, False, set()
-    for batch, lost, aside in _told_apart(stream, needed, share, seed, needed):
-        missing += int(lost.sum())
-        for part in (0, 1):
-            count[part] += int(np.sum(~lost & (aside == bool(part))))
+def profile_target(
+    stream: BatchReader,
+    target: str,
+    test_share: float,
+    seed: int,
+    coordinates: Sequence[str] = (),
+) -> TargetProfile:
+    """Count rows and collect distinct values of the target in one pass."""
+    required = (target, *coordinates)
+    check_columns(stream, required)
+    train_rows = test_rows = dropped = 0
+    has_strings = False
+    values: set[Any] | None = set()
+    for batch, missing, is_test in _split_batches(
+        stream, required, test_share, seed, required
+    ):
+        dropped += int(missing.sum())
+        train_rows += int(np.sum(~missing & ~is_test))
+        test_rows += int(np.sum(~missing & is_test))
         frame = nw.from_native(batch.frame, eager_only=True)
-        for name in place:
-            if not frame.schema[name].is_numeric():
-                raise ValueError(f"{name!r} holds no numbers; a place is in degrees")
-        kind = frame.schema[target]
-        if kind.is_temporal():
+        _check_coordinates(frame, coordinates)
+        dtype = frame.schema[target]
+        if dtype.is_temporal():
             raise ValueError(
-                f"{target!r} holds dates or times; turn them into numbers, such as "
+                f"{target!r} holds dates or times; convert them to numbers, such as "
                 "days since the first, to predict them"
             )
-        texts |= not kind.is_numeric() and kind != nw.Boolean
-        found = values_of(batch.frame, target)[~lost]
-        if kind.is_float() and not np.isfinite(found).all():
-            row = batch.first_row + int(np.flatnonzero(~lost)[~np.isfinite(found)][0])
+        has_strings |= not dtype.is_numeric() and dtype != nw.Boolean
+        present = values_of(batch.frame, target)[~missing]
+        if dtype.is_float() and not np.isfinite(present).all():
+            row = np.flatnonzero(~missing)[~np.isfinite(present)][0]
             raise ValueError(
-                f"{batch.origin}: {target!r} is infinite in row {row}; correct the row "
-                "or remove it"
+                f"{batch.origin}: {target!r} is infinite in row "
+                f"{batch.first_row + int(row)}; correct the row or remove it"
             )
         if values is not None:
-            values |= set(found.tolist())
-            values = values if len(values) <= _MANY_TEXTS else None
-    if sum(count) == 0:
-        raise ValueError(f"no row has a value of {target!r}; there is nothing to learn")
-    if sum(count) < _LEAST_TO_SPLIT:
-        count = [sum(count), 0]
-    every = None if values is None else tuple(sorted(values, key=str))
-    return TargetLook(target, needed, count[0], count[1], missing, texts, every)
+            values |= set(present.tolist())
+            values = values if len(values) <= _MOST_STRING_CLASSES else None
+    total = train_rows + test_rows
+    if total == 0:
+        raise ValueError(f"no row has a value of {target!r}; nothing can be learned")
+    if total < _LEAST_ROWS_TO_SPLIT:
+        train_rows, test_rows = total, 0
+    distinct = None if values is None else tuple(sorted(values, key=str))
+    return TargetProfile(
+        target, required, train_rows, test_rows, dropped, has_strings, distinct
+    )
 
 
-def guessed_task(look: TargetLook) -> tuple[str, str]:
-    """Regression or classification, and a word on why."""
-    values = look.values
-    if look.texts and values is None:
-        raise ValueError(
-            f"{look.name!r} has more than {_MANY_TEXTS} different texts, too many to "
-            "be told apart; name another --target, or --task classification if they "
-            "are classes nevertheless"
-        )
-    if look.texts and values is not None:
-        return "classification", f"it has {counted(len(values), 'different text')}"
+def _check_coordinates(frame: nw.DataFrame, coordinates: Sequence[str]) -> None:
+    for name in coordinates:
+        if not frame.schema[name].is_numeric():
+            raise ValueError(
+                f"{name!r} is not numeric; latitude and longitude must be in degrees"
+            )
+
+
+def guess_task(profile: TargetProfile) -> tuple[str, str]:
+    """Regression or classification, with the reason."""
+    values = profile.values
+    if profile.has_strings:
+        if values is None:
+            raise ValueError(
+                f"{profile.name!r} has more than {_MOST_STRING_CLASSES} distinct "
+                "strings, too many for classes; choose another --target, or pass "
+                "--task classification if they are classes"
+            )
+        reason = f"it has {format_count(len(values), 'distinct string')}"
+        return "classification", reason
     if values is not None:
-        whole = all(one == int(one) for one in values)
-        few = 2 < len(values) <= _FEW_NUMBERS and whole
-        if len(values) == 2 or few:
-            return "classification", f"it has {counted(len(values), 'value')}"
-    return "regression", "it has numbers, and no few whole ones"
+        integers = all(value == int(value) for value in values)
+        few_integers = 2 < len(values) <= _MOST_INTEGER_CLASSES and integers
+        if len(values) == 2 or few_integers:
+            return "classification", f"it has {len(values)} distinct values"
+        if len(values) == 1:
+            return "regression", "it has a single value"
+    reason = f"it has more than {_MOST_INTEGER_CLASSES} distinct numbers, or fractions"
+    return "regression", reason
 
 
-def _told_apart(
+def _split_batches(
     stream: BatchReader,
-    needed: Sequence[str],
-    share: float,
+    required: Sequence[str],
+    test_share: float,
     seed: int,
     columns: Sequence[str],
 ) -> Iterator[tuple[Batch, np.ndarray, np.ndarray]]:
-    """Batches, with rows that lack what is needed, and rows kept for a test."""
+    """Batches, with masks of rows that miss a required value, and of test rows."""
     generator = np.random.default_rng([seed, *b"test"])
     for batch in stream.batches(columns):
         frame = nw.from_native(batch.frame, eager_only=True)
-        lost = np.zeros(len(frame), bool)
-        for name in needed:
+        missing = np.zeros(len(frame), bool)
+        for name in required:
             values = frame.get_column(name)
-            lost |= values.is_null().to_numpy().astype(bool)
+            missing |= values.is_null().to_numpy().astype(bool)
             if values.dtype.is_float():
-                lost |= values.is_nan().fill_null(True).to_numpy().astype(bool)
-        yield batch, lost, generator.random(len(frame)) < share
+                missing |= values.is_nan().fill_null(True).to_numpy().astype(bool)
+        yield batch, missing, generator.random(len(frame)) < test_share
 
 
-class Part(BatchReader):
-    """Some rows and columns of a table: those to learn from, or those kept aside.
+class RowSubset(BatchReader):
+    """The training rows or the test rows of a table, with some of its columns.
 
-    Rows that lack a target or a place are in neither.
+    Rows that miss a required value are in neither.
     """
 
     def __init__(
         self,
         stream: BatchReader,
-        look: TargetLook,
+        profile: TargetProfile,
         names: Sequence[str],
-        share: float,
+        test_share: float,
         seed: int,
         test: bool = False,
     ):
-        self._stream, self._look, self._names = stream, look, list(names)
-        self._share = share if look.test_rows else 0.0
+        self._stream, self._profile, self._names = stream, profile, list(names)
+        self._test_share = test_share if profile.test_rows else 0.0
         self._seed, self._test = seed, test
 
     @property
@@ -199,64 +221,65 @@ class Part(BatchReader):
 
     @property
     def n_rows(self) -> int:
-        return self._look.test_rows if self._test else self._look.rows
+        return self._profile.test_rows if self._test else self._profile.rows
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
         wanted = self._names if columns is None else list(columns)
-        needed = self._look.needed
-        read = list(dict.fromkeys([*wanted, *needed]))
-        part_of = ""
-        if self._share:
-            part_of = ", rows kept aside" if self._test else ", rows to learn from"
-        row = 0
-        for batch, lost, aside in _told_apart(
-            self._stream, needed, self._share, self._seed, read
+        required = self._profile.required
+        to_read = list(dict.fromkeys([*wanted, *required]))
+        subset = ""
+        if self._test_share:
+            subset = ", test rows" if self._test else ", training rows"
+        first_row = 0
+        for batch, missing, is_test in _split_batches(
+            self._stream, required, self._test_share, self._seed, to_read
         ):
-            kept = ~lost & (aside == self._test)
-            part = nw.from_native(batch.frame, eager_only=True).filter(kept.tolist())
-            if len(part):
-                # Rows are counted among those of their part.
-                origin = f"{batch.origin}{part_of}"
-                yield Batch(part.select(wanted).to_native(), origin, row)
-                row += len(part)
+            chosen = ~missing & (is_test == self._test)
+            frame = nw.from_native(batch.frame, eager_only=True)
+            rows = frame.filter(chosen.tolist())
+            if len(rows):
+                # Row numbers in messages count the rows of the subset.
+                origin = f"{batch.origin}{subset}"
+                yield Batch(rows.select(wanted).to_native(), origin, first_row)
+                first_row += len(rows)
 
 
-def left_out(look: TargetLook) -> str:
-    """That rows are not used, and why."""
-    why = " or ".join(map(repr, look.needed))
-    return f"left out, because {why} is missing: {counted(look.missing, 'row')}"
+def describe_dropped_rows(profile: TargetProfile) -> str:
+    """A sentence on rows that are not used."""
+    columns = " or ".join(map(repr, profile.required))
+    return f"{format_count(profile.dropped, 'row')} dropped: {columns} is missing"
 
 
-def check_roles(*names: str | None) -> None:
-    """Refuse a column that is to be two things at once."""
+def check_distinct(*names: str | None) -> None:
+    """Raise an error if a column has two roles."""
     given = [name for name in names if name is not None]
     for name in given:
         if given.count(name) > 1:
-            raise ValueError(f"column {name!r} cannot be two things at once")
+            raise ValueError(f"column {name!r} cannot have two roles")
 
 
-def answered(
+def select_labelled_rows(
     stream: BatchReader,
     model: Any,
     target: str,
     weight: str | None,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> BatchReader:
-    """The columns of a table that a model knows, and the rows that have a target."""
+    """The columns of a table that a model needs, and the rows that have a target."""
     names = [*model.columns_.input_names, target, *([] if weight is None else [weight])]
-    check_roles(*names)
+    check_distinct(*names)
     check_columns(stream, names)
-    look = look_at(stream, target, 0.0, 0)
-    if look.missing:
-        say(left_out(look))
-    return Part(stream, look, names, 0.0, 0)
+    profile = profile_target(stream, target, 0.0, 0)
+    if profile.dropped:
+        print_line(describe_dropped_rows(profile))
+    return RowSubset(stream, profile, names, 0.0, 0)
 
 
-class Watched(BatchReader):
-    """A stream that tells how far it has been read."""
+class ProgressReader(BatchReader):
+    """A stream that reports how many rows have been read."""
 
-    def __init__(self, stream: BatchReader, told: Callable[[int, int | None], None]):
-        self._stream, self._told = stream, told
+    def __init__(self, stream: BatchReader, report: Callable[[int, int | None], None]):
+        self._stream, self._report = stream, report
 
     @property
     def names(self) -> list[str]:
@@ -269,7 +292,7 @@ class Watched(BatchReader):
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
         done = 0
         for batch in self._stream.batches(columns):
-            self._told(done, self.n_rows)
+            self._report(done, self.n_rows)
             yield batch
             done += nw.from_native(batch.frame, eager_only=True).shape[0]
-        self._told(done, self.n_rows)
+        self._report(done, self.n_rows)

@@ -1,22 +1,29 @@
-"""Figures that explain the model (needs the extra ``plot``).
+"""`zonal figure`: figures that explain the model (needs the extra ``plot``).
 
     zonal figure depth --out depth.png
 
 ``depth`` is Figure 1 of Eleftheriadis, Richards & Hensman (2023): the eigenvalues of
-neural tangent kernels of growing depth beside those of `ContinuousDepth`, relative to
-level 1. One number, β, reproduces what depth does to the spectrum.
+neural tangent kernels of increasing depth beside those of `ContinuousDepth`, relative
+to level 1. A single parameter, β, reproduces the effect of depth on the spectrum.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
 import numpy as np
 from jaxtyping import Float
 
+from zonal.cli.options import out_option
 from zonal.prior.kernels import NTK, ContinuousDepth, Kernel
 from zonal.prior.polynomials import harmonic_count
 
-__all__ = ["depth_figure", "depth_table", "relative_eigenvalues"]
+__all__ = [
+    "compute_relative_eigenvalues",
+    "draw_depth_figure",
+    "figure",
+    "format_depth_table",
+]
 
 _INPUTS = (3, 10)
 _MAX_LEVEL = 50
@@ -24,14 +31,35 @@ _DEPTHS = (5, 10, 50, 100)
 _BETAS = (2.0, 1.0, 0.1, 0.01)
 
 
-def relative_eigenvalues(
+@click.command()
+@click.argument("name", type=click.Choice(["depth"]))
+@out_option(help="File to write  [default: NAME.png]")
+def figure(name: str, out: str | None) -> None:
+    """Draw a figure that explains the model.
+
+    depth: spectra of deep networks beside those of zonal's continuous depth, which has
+    a single parameter β. The values are printed.
+
+    \b
+    Example:
+      zonal figure depth --out depth.png
+    """
+    from zonal.cli.data import check_output_path
+
+    path = check_output_path(f"{name}.png" if out is None else out)
+    draw_depth_figure(path)
+    click.echo(f"{format_depth_table()}\n")
+    click.echo(f"figure: {path}")
+
+
+def compute_relative_eigenvalues(
     kernel: Kernel, dimension: int, max_level: int
 ) -> Float[np.ndarray, " levels"]:
-    """λ_l / λ_1 for levels 1, ..., L: the weight of one harmonic, not of a level.
+    """λ_l / λ_1 for levels 1, ..., L, where λ_l is the variance of one harmonic.
 
     Examples
     --------
-    >>> relative_eigenvalues(NTK(depth=5), dimension=4, max_level=3).round(3)
+    >>> compute_relative_eigenvalues(NTK(depth=5), dimension=4, max_level=3).round(3)
     array([1.  , 0.32, 0.1 ])
     """
     weights = kernel.level_weights(dimension, max_level)[1:]
@@ -40,7 +68,7 @@ def relative_eigenvalues(
     return eigenvalues / eigenvalues[0]
 
 
-def _families() -> Mapping[str, Sequence[tuple[str, Kernel]]]:
+def _list_families() -> Mapping[str, Sequence[tuple[str, Kernel]]]:
     def betas(decay) -> list[tuple[str, Kernel]]:
         return [
             (f"β = {beta:g}", ContinuousDepth(beta, _MAX_LEVEL, decay))
@@ -49,33 +77,35 @@ def _families() -> Mapping[str, Sequence[tuple[str, Kernel]]]:
 
     return {
         "NTK": [(f"depth {depth}", NTK(depth)) for depth in _DEPTHS],
-        "ContinuousDepth, decay of a level's energy": betas("energy"),
-        "ContinuousDepth, decay of an eigenvalue": betas("eigenvalue"),
+        "ContinuousDepth, decay of energy per level": betas("energy"),
+        "ContinuousDepth, decay of eigenvalues": betas("eigenvalue"),
     }
 
 
-def depth_table(levels: Sequence[int] = (1, 2, 3, 5, 10, 20, 30, 40, 50)) -> str:
-    """The numbers behind the figure, as text."""
-    lines = ["eigenvalue of a level relative to level 1"]
+def format_depth_table(levels: Sequence[int] = (1, 2, 3, 5, 10, 20, 30, 40, 50)) -> str:
+    """Values behind the figure, as text."""
+    lines = ["eigenvalue relative to level 1"]
     for n_inputs in _INPUTS:
-        for family, members in _families().items():
+        for family, members in _list_families().items():
             lines.append("")
             lines.append(f"{n_inputs} inputs, sphere in R^{n_inputs + 1}: {family}")
-            lines.append(f"{'level':>10s}" + "".join(f"{x:>10d}" for x in levels))
+            lines.append(
+                f"{'level':>10s}" + "".join(f"{level:>10d}" for level in levels)
+            )
             for name, kernel in members:
-                values = relative_eigenvalues(kernel, n_inputs + 1, _MAX_LEVEL)
+                values = compute_relative_eigenvalues(kernel, n_inputs + 1, _MAX_LEVEL)
                 row = "".join(f"{values[level - 1]:10.2e}" for level in levels)
                 lines.append(f"{name:>10s}{row}")
     return "\n".join(lines)
 
 
-def depth_figure(out: Path) -> None:
-    """Draw the spectra of NTK and ContinuousDepth side by side and save them."""
+def draw_depth_figure(out: Path) -> None:
+    """Draw the spectra of NTK and ContinuousDepth side by side, and save them."""
     from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    families = _families()
+    families = _list_families()
     figure = Figure(figsize=(12.5, 7.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(_INPUTS), len(families), sharex=True, sharey="row")
@@ -83,7 +113,7 @@ def depth_figure(out: Path) -> None:
     for row, n_inputs in zip(axes, _INPUTS, strict=True):
         for axis, members in zip(row, families.values(), strict=True):
             for colour, (name, kernel) in zip(colours, members, strict=True):
-                values = relative_eigenvalues(kernel, n_inputs + 1, _MAX_LEVEL)
+                values = compute_relative_eigenvalues(kernel, n_inputs + 1, _MAX_LEVEL)
                 axis.plot(
                     np.arange(1, _MAX_LEVEL + 1), values, color=colour, label=name
                 )
@@ -98,6 +128,6 @@ def depth_figure(out: Path) -> None:
         axis.set_xlabel("level")
         axis.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
         axis.set_xticks([], minor=True)
-    figure.suptitle("Depth is the decay of the spectrum", fontsize=14)
+    figure.suptitle("Depth determines the decay of the spectrum", fontsize=14)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=150)

@@ -1,10 +1,16 @@
-"""`zonal inspect`, `update`, `forget` and `merge`: a model after its fit."""
+"""`zonal inspect`, `update`, `forget` and `merge`: fitted models shown and changed."""
 
 from typing import Any
 
 import click
 
-from zonal.cli.data import Watched, answered, checked_output, opened
+from zonal.cli.data import (
+    ProgressReader,
+    check_output_path,
+    open_tables,
+    select_labelled_rows,
+)
+from zonal.cli.metrics import describe_metrics
 from zonal.cli.options import (
     data_argument,
     delimiter_option,
@@ -15,65 +21,64 @@ from zonal.cli.options import (
     target_option,
     weight_option,
 )
-from zonal.cli.progress import Display
-from zonal.cli.scores import metric_lines
-from zonal.cli.using import target_of
-from zonal.cli.words import lines_of, print_json
+from zonal.cli.output import format_table, print_json
+from zonal.cli.predicting import choose_target
+from zonal.cli.progress import ProgressDisplay
 from zonal.estimators.loading import load
-from zonal.scores.relevance import relevances
+from zonal.scores.relevance import rank_columns
 
 __all__ = ["forget", "inspect", "merge", "update"]
 
-changed_option = out_option(help="The model to write; by default MODEL is replaced.")
+changed_model_option = out_option(help="Model to write; by default MODEL is replaced.")
 
 
 @click.command()
 @model_argument
 @json_option
 def inspect(model: str, as_json: bool) -> None:
-    """Show what MODEL has learned: depth, noise, levels, relevance, and its test.
+    """Show MODEL: depth, noise, levels, relevance of columns, and test scores.
 
     \b
     Example:
       zonal inspect houses.zonal
     """
     fitted = load(model)
-    metrics: dict[str, Any] = fitted.metrics_
     if as_json:
-        depth = fitted.depth_
-        settings = fitted.get_params(deep=False)
-        contents = {
-            "kind": type(fitted).__name__,
-            "target": fitted.target_name_,
-            "rows": fitted.n_samples_seen_,
-            "columns": [
-                {"name": str(column.name), "kind": column.kind}
-                for column in fitted.columns_.columns
-            ],
-            "features": fitted.process_.basis.n_features,
-            "depth": {"beta": depth.beta, "layers": depth.layers},
-            "bound": fitted.bound_,
-            "relevance": dict(relevances(fitted, fitted.n_features_in_)),
-            "test": metrics,
-            "settings": {
-                name: value
-                if isinstance(value, (int, float, str, bool, type(None)))
-                else str(value)
-                for name, value in settings.items()
-            },
-        }
-        print_json(contents)
+        print_json(_collect_facts(fitted))
         return
     click.echo(str(fitted.summary()))
     if fitted.target_name_ is not None:
         click.echo(f"\ntarget: {fitted.target_name_}")
-    if metrics:
-        click.echo("\nWhen it was fitted\n==================")
-        click.echo(lines_of(metric_lines(metrics)))
+    if fitted.metrics_:
+        click.echo("\nTest scores\n===========")
+        click.echo(format_table(describe_metrics(fitted.metrics_)))
 
 
-def _changed(
-    change: str,
+def _collect_facts(fitted: Any) -> dict[str, Any]:
+    depth = fitted.depth_
+    plain = (int, float, str, bool, type(None))
+    return {
+        "kind": type(fitted).__name__,
+        "target": fitted.target_name_,
+        "rows": fitted.n_samples_seen_,
+        "columns": [
+            {"name": str(column.name), "kind": column.kind}
+            for column in fitted.columns_.columns
+        ],
+        "features": fitted.process_.basis.n_features,
+        "depth": {"beta": depth.beta, "layers": depth.layers},
+        "bound": fitted.bound_,
+        "relevance": dict(rank_columns(fitted, fitted.n_features_in_)),
+        "test": fitted.metrics_,
+        "settings": {
+            name: value if isinstance(value, plain) else str(value)
+            for name, value in fitted.get_params(deep=False).items()
+        },
+    }
+
+
+def _change_rows(
+    method: str,
     model: str,
     data: tuple[str, ...],
     out: str | None,
@@ -82,80 +87,82 @@ def _changed(
     delimiter: str | None,
     quiet: bool,
 ) -> None:
-    path = checked_output(model if out is None else out, *data)
+    path = check_output_path(model if out is None else out, *data)
     fitted: Any = load(model)
-    target = target_of(fitted, target)
-    stream = opened(data, delimiter)
+    target = choose_target(fitted, target)
+    stream = open_tables(data, delimiter)
     before = fitted.n_samples_seen_
-    with Display(quiet) as display:
-        stream = answered(stream, fitted, target, weight, display.say)
-        rows = Watched(stream, display.rows)
-        getattr(fitted, change)(rows, target=target, weight=weight)
+    with ProgressDisplay(quiet) as display:
+        labelled = select_labelled_rows(
+            stream, fitted, target, weight, display.print_line
+        )
+        rows = ProgressReader(labelled, display.show_rows)
+        getattr(fitted, method)(rows, target=target, weight=weight)
     fitted.save(path)
     after = fitted.n_samples_seen_
-    click.echo(f"{before:,.0f} rows before, {after:,.0f} rows now\nmodel: {path}")
+    click.echo(f"rows: {before:,.0f} before, {after:,.0f} now\nmodel: {path}")
 
 
 @click.command()
 @model_argument
 @data_argument
-@changed_option
+@changed_model_option
 @target_option
 @weight_option
 @delimiter_option
 @quiet_option
 def update(model: str, data: tuple[str, ...], **options: Any) -> None:
-    """Add the rows of DATA to MODEL, without training again.
+    """Add the rows of DATA to MODEL without retraining.
 
-    What was learned of columns, depth and noise stays. For numbers with normal noise
-    the result is exactly that of all rows together.
+    Relevance of columns, depth and noise stay as they are. For regression with normal
+    noise the result is exactly that of all rows together.
 
     \b
     Example:
       zonal update houses.zonal sold-this-year.csv
     """
-    _changed("partial_fit", model, data, **options)
+    _change_rows("partial_fit", model, data, **options)
 
 
 @click.command()
 @model_argument
 @data_argument
-@changed_option
+@changed_model_option
 @target_option
 @weight_option
 @delimiter_option
 @quiet_option
 def forget(model: str, data: tuple[str, ...], **options: Any) -> None:
-    """Take the rows of DATA out of MODEL, as if it had not seen them.
+    """Remove the rows of DATA from MODEL, as if it had never seen them.
 
-    They must be rows that it has seen: what was added up is taken off again. What was
-    learned of columns, depth and noise stays.
+    MODEL must have seen these rows: their sums are subtracted from its own. Relevance
+    of columns, depth and noise stay as they are.
 
     \b
     Example:
       zonal forget houses.zonal withdrawn.csv --out houses-without.zonal
     """
-    _changed("forget", model, data, **options)
+    _change_rows("forget", model, data, **options)
 
 
 @click.command()
 @click.argument("models", nargs=-1, required=True, type=click.Path())
-@out_option(required=True, help="The model to write.")
+@out_option(required=True, help="Model to write.")
 def merge(models: tuple[str, ...], out: str) -> None:
-    """Join MODELS of the same fit that have been updated with different rows.
+    """Merge MODELS of the same fit that have been updated with different rows.
 
-    All rows that each has seen are added up, so rows that two have seen count twice:
-    start the others from a model that has seen none (in Python, model.emptied()).
+    The rows of all models are added up, so rows that two models have seen count twice:
+    start the others from a model without rows (in Python, model.emptied()).
 
     \b
     Example:
       zonal merge north.zonal south.zonal --out country.zonal
     """
     if len(models) < 2:
-        raise ValueError("give two models or more to merge")
-    path = checked_output(out)
-    whole: Any = load(models[0])
+        raise ValueError("give at least two models to merge")
+    path = check_output_path(out)
+    merged: Any = load(models[0])
     for other in models[1:]:
-        whole.merge(load(other))
-    whole.save(path)
-    click.echo(f"{whole.n_samples_seen_:,.0f} rows\nmodel: {path}")
+        merged.merge(load(other))
+    merged.save(path)
+    click.echo(f"rows: {merged.n_samples_seen_:,.0f}\nmodel: {path}")

@@ -1,4 +1,4 @@
-"""`zonal fit`: from a file to a model that has been checked."""
+"""`zonal fit`: train a model on a file and test it."""
 
 import contextlib
 import time
@@ -9,19 +9,20 @@ from typing import Any
 import click
 
 from zonal.cli.data import (
-    Part,
-    TargetLook,
-    Watched,
-    answered,
-    check_roles,
-    checked_output,
-    guessed_task,
-    left_out,
-    look_at,
-    opened,
+    ProgressReader,
+    RowSubset,
+    TargetProfile,
+    check_distinct,
+    check_output_path,
+    describe_dropped_rows,
+    guess_task,
+    open_tables,
+    profile_target,
+    select_labelled_rows,
 )
+from zonal.cli.metrics import describe_metrics
 from zonal.cli.options import (
-    TIME,
+    DURATION,
     data_argument,
     delimiter_option,
     json_option,
@@ -29,21 +30,26 @@ from zonal.cli.options import (
     quiet_option,
     weight_option,
 )
-from zonal.cli.progress import Display
-from zonal.cli.scores import metric_lines
-from zonal.cli.using import some_rows
-from zonal.cli.words import counted, duration, lines_of, note, print_json
+from zonal.cli.output import (
+    format_count,
+    format_duration,
+    format_table,
+    print_json,
+    print_note,
+)
+from zonal.cli.predicting import sample_rows
+from zonal.cli.progress import ProgressDisplay
 from zonal.estimators.base import SphericalGP
 from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.estimators.regressor import SphericalGPRegressor
 from zonal.report.writing import write_report
-from zonal.scores.batches import measured
-from zonal.scores.relevance import relevances
+from zonal.scores.relevance import rank_columns
+from zonal.scores.streaming import score_stream
 from zonal.tables.batches import BatchReader, check_columns
 
 __all__ = ["fit"]
 
-# Tasks, and how their targets may scatter; the first is what they do by default.
+# Likelihoods of each task; the first is its default.
 _LIKELIHOODS = {
     "regression": ("gaussian", "student-t", "heteroscedastic"),
     "classification": ("logit", "probit", "softmax"),
@@ -52,40 +58,46 @@ _LIKELIHOODS = {
 _MOST_COLUMNS = 5
 
 
-@click.command(epilog="Rows without a target are left out, and gaps in columns filled.")
+@click.command(
+    epilog="Rows without a target are dropped; missing values elsewhere are imputed, "
+    "with an indicator column."
+)
 @data_argument
-@click.option("-t", "--target", required=True, help="The column to be predicted.")
-@out_option(default="model.zonal", show_default=True, help="The model to write.")
+@click.option("-t", "--target", required=True, help="Column to predict.")
+@out_option(default="model.zonal", show_default=True, help="Model to write.")
 @click.option(
     "--task",
     type=click.Choice(["auto", *_LIKELIHOODS]),
     default="auto",
     show_default=True,
-    help="What the target is; auto tells by its values.",
+    help="Kind of target; auto decides by its values.",
 )
 @click.option(
     "--test",
     "test_file",
     type=click.Path(),
-    help="Rows to test on, instead of some of DATA.",
+    help="File with test rows, instead of a share of DATA.",
 )
 @click.option(
     "--test-share",
     type=click.FloatRange(0, 0.9),
     default=0.2,
     show_default=True,
-    help="Share of DATA to keep aside and test on.",
+    help="Share of DATA to hold out for testing.",
 )
 @click.option(
     "--report",
     "report_file",
     type=click.Path(),
-    help="An HTML report of the test to write.",
+    help="HTML report to write, on the test rows.",
 )
 @weight_option
-@click.option("--drop", multiple=True, help="A column to leave out, such as an id.")
+@click.option(
+    "--drop", multiple=True, help="Column to ignore, such as an id; repeatable."
+)
 @click.option(
     "--place",
+    "coordinates",
     nargs=2,
     metavar="LAT LON",
     help="Columns of latitude and longitude, in degrees.",
@@ -93,26 +105,29 @@ _MOST_COLUMNS = 5
 @click.option(
     "--likelihood",
     type=click.Choice([name for names in _LIKELIHOODS.values() for name in names]),
-    help="How targets scatter, if not as the task has it.",
+    help="Distribution of the target, if not the default of the task.",
 )
 @click.option(
     "--features",
     type=click.IntRange(1),
     default=512,
     show_default=True,
-    help="Spherical harmonics to learn with: more are finer, and slower.",
+    help="Number of spherical harmonics to learn with: more are slower and resolve "
+    "finer structure.",
 )
 @click.option(
     "--solve-features",
     type=click.IntRange(1),
-    help="Features to solve with, after learning with fewer: slower, finer. By default "
-    "up to four times as many, as long as a pass over the rows takes seconds.",
+    help="Number of features to solve with after learning. By default up to four times "
+    "--features, as long as a pass over the rows takes seconds.",
 )
-@click.option("--max-time", type=TIME, help="Time to learn for, such as 90s or 2m.")
+@click.option(
+    "--max-time", type=DURATION, help="Time limit for learning, such as 90s or 2m."
+)
 @click.option(
     "--checkpoint",
     type=click.Path(),
-    help="A file to keep progress in; the same command goes on from it.",
+    help="File to save progress to; the same command resumes from it.",
 )
 @delimiter_option
 @click.option(
@@ -120,7 +135,7 @@ _MOST_COLUMNS = 5
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="For all random choices.",
+    help="Random seed.",
 )
 @quiet_option
 @json_option
@@ -134,7 +149,7 @@ def fit(
     report_file: str | None,
     weight: str | None,
     drop: tuple[str, ...],
-    place: tuple[str, str] | None,
+    coordinates: tuple[str, str] | None,
     likelihood: str | None,
     features: int,
     solve_features: int | None,
@@ -145,155 +160,180 @@ def fit(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Train a model on DATA and check it on rows kept aside.
+    """Train a model on DATA and test it on held-out rows.
 
-    DATA is a CSV, Parquet or Feather file, several, or a folder of them; - is CSV from
-    the standard input. Tables larger than memory are read in passes. Ctrl-C stops
-    learning and keeps the best model so far.
+    DATA is one or more CSV, Parquet or Feather files, or a folder of them; - is CSV
+    from the standard input. Tables may be larger than memory. Ctrl-C stops learning and
+    keeps the best model so far.
 
     \b
     Examples:
       zonal fit houses.csv --target price
       zonal fit flights/ -t delayed --drop id --max-time 5m --report flights.html
     """
-    begin = time.monotonic()
+    start = time.monotonic()
     others = [*data, *([] if test_file is None else [test_file])]
-    path = checked_output(out, *others)
+    path = check_output_path(out, *others)
     if report_file is not None:
-        checked_output(report_file, *others, out)
-    stream = opened(data, delimiter)
-    named = [target, weight, *(place or ())]
-    check_roles(*named)
-    check_columns(stream, [*(name for name in named if name is not None), *drop])
-    if wanted := [name for name in named if name in drop]:
-        raise ValueError(f"column {wanted[0]!r} is needed; do not --drop it")
-    names = _ordered(stream, drop, place)
+        check_output_path(report_file, *others, out)
+    stream = open_tables(data, delimiter)
+    roles = [target, weight, *(coordinates or ())]
+    check_distinct(*roles)
+    check_columns(stream, [*(name for name in roles if name is not None), *drop])
+    if needed := [name for name in roles if name in drop]:
+        raise ValueError(f"column {needed[0]!r} is needed; do not --drop it")
+    names = _order_columns(stream, drop, coordinates)
     test: BatchReader | None = None
     if test_file is not None:
-        test, test_share = opened([test_file], delimiter), 0.0
+        test, test_share = open_tables([test_file], delimiter), 0.0
         check_columns(test, names)
-    with Display(quiet, max_time) as display:
-        rows = Watched(stream, display.rows)
-        look = look_at(rows, target, test_share, seed, place or ())
-        task = _task(task, likelihood, look, display)
-        _say_rows(display, look)
-        model = _model(task, likelihood, names, target, weight, place)
+    with ProgressDisplay(quiet, max_time) as display:
+        rows = ProgressReader(stream, display.show_rows)
+        profile = profile_target(rows, target, test_share, seed, coordinates or ())
+        task = _choose_task(task, likelihood, profile, display)
+        _print_row_counts(display, profile)
+        model = _build_model(task, likelihood, names, target, weight, coordinates)
         model.set_params(
             n_features=features,
             solve_features=solve_features,
             max_time=max_time,
             random_state=seed,
-            callbacks=[display.step],
+            callbacks=[display.show_step],
         )
-        rows = Watched(Part(stream, look, names, test_share, seed), display.rows)
-        model.fit(rows, target=target, weight=weight, checkpoint=checkpoint)
+        train = RowSubset(stream, profile, names, test_share, seed)
+        model.fit(
+            ProgressReader(train, display.show_rows),
+            target=target,
+            weight=weight,
+            checkpoint=checkpoint,
+        )
         model.save(path)
         metrics: dict[str, Any] = {}
-        with _kept(path):
+        with _explain_test_errors(path):
             if test is not None:
-                test = answered(test, model, target, weight, display.say)
-            elif look.test_rows:
-                test = Part(stream, look, names, test_share, seed, test=True)
+                test = select_labelled_rows(
+                    test, model, target, weight, display.print_line
+                )
+            elif profile.test_rows:
+                test = RowSubset(stream, profile, names, test_share, seed, test=True)
             if test is not None:
-                metrics = measured(model, Watched(test, display.rows), target, weight)
+                rows = ProgressReader(test, display.show_rows)
+                metrics = score_stream(model, rows, target, weight)
                 model.save(path, metrics)
-            seconds = time.monotonic() - begin
+            seconds = time.monotonic() - start
             if report_file is not None and test is not None:
-                table, y, weights = some_rows(model, test, target, weight, display.say)
+                table, y, weights = sample_rows(
+                    model, test, target, weight, display.print_line
+                )
                 write_report(model, table, y, report_file, sample_weight=weights)
     if as_json:
-        print_json(_results(model, task, metrics, look, seconds, path))
+        print_json(_collect_results(model, task, metrics, profile, seconds, path))
         return
-    click.echo(lines_of(_lines(model, metrics, look, seconds)))
+    click.echo(format_table(_describe_fit(model, metrics, profile, seconds)))
     click.echo(f"\nmodel: {path}")
     if report_file is not None:
-        none = "not written, for want of rows to test on"
-        click.echo(f"report: {none if test is None else report_file}")
+        reason = "not written, because there are no test rows"
+        click.echo(f"report: {reason if test is None else report_file}")
 
 
 @contextlib.contextmanager
-def _kept(path: Path) -> Iterator[None]:
-    """The model is there, whatever happens while it is tested."""
+def _explain_test_errors(path: Path) -> Iterator[None]:
+    """Errors during testing say that the model has already been saved."""
     try:
         yield
     except KeyboardInterrupt:
-        note(f"the model is in {path}, but its test was not finished")
+        print_note(f"the model is saved in {path}, but testing was interrupted")
         raise
     except ValueError as error:
         raise ValueError(
-            f"the model is in {path}, but it could not be tested: {error}"
+            f"the model is saved in {path}, but testing it failed: {error}"
         ) from error
 
 
-def _task(task: str, likelihood: str | None, look: TargetLook, display: Display) -> str:
-    """What the target is: as it was said, as a likelihood implies, or as it looks."""
+def _choose_task(
+    task: str,
+    likelihood: str | None,
+    profile: TargetProfile,
+    display: ProgressDisplay,
+) -> str:
+    """The task: as given, as the likelihood implies, or as the values suggest."""
     if likelihood is not None:
-        fits = [one for one, names in _LIKELIHOODS.items() if likelihood in names]
-        if task not in ("auto", *fits):
-            raise ValueError(f"--likelihood {likelihood} is for --task {fits[0]}")
-        return fits[0]
+        implied = next(
+            name
+            for name, likelihoods in _LIKELIHOODS.items()
+            if likelihood in likelihoods
+        )
+        if task not in ("auto", implied):
+            raise ValueError(f"--likelihood {likelihood} is for --task {implied}")
+        return implied
     if task != "auto":
         return task
-    task, why = guessed_task(look)
-    display.say(f"{look.name!r} is taken for {task}, because {why} (see --task)")
+    task, reason = guess_task(profile)
+    display.print_line(
+        f"treating {profile.name!r} as {task}, because {reason} (see --task)"
+    )
     return task
 
 
-def _say_rows(display: Display, look: TargetLook) -> None:
-    if look.missing:
-        display.say(left_out(look))
-    aside = ", none kept aside to test on"
-    if look.test_rows:
-        aside = f", {look.test_rows:,} kept aside to test on"
-    display.say(f"{counted(look.rows, 'row')} to learn from{aside}")
+def _print_row_counts(display: ProgressDisplay, profile: TargetProfile) -> None:
+    if profile.dropped:
+        display.print_line(describe_dropped_rows(profile))
+    held_out = f"{profile.test_rows:,}" if profile.test_rows else "none"
+    display.print_line(
+        f"{format_count(profile.rows, 'training row')}, {held_out} held out for testing"
+    )
 
 
-def _ordered(
-    stream: BatchReader, drop: tuple[str, ...], place: tuple[str, str] | None
+def _order_columns(
+    stream: BatchReader, drop: tuple[str, ...], coordinates: tuple[str, str] | None
 ) -> list[str]:
-    """Columns that are kept; a place is latitude first."""
-    first = list(place or ())
-    return [*first, *(n for n in stream.names if n not in drop and n not in first)]
+    """Columns that are used: latitude and longitude, then the others in order."""
+    first = list(coordinates or ())
+    others = [name for name in stream.names if name not in drop and name not in first]
+    return first + others
 
 
-def _model(
+def _build_model(
     task: str,
     likelihood: str | None,
     names: list[str],
     target: str,
     weight: str | None,
-    place: tuple[str, str] | None,
+    coordinates: tuple[str, str] | None,
 ) -> SphericalGP:
-    geometry: Any = place
-    if place is not None and set(names) <= {*place, target, weight}:
+    geometry: Any = coordinates
+    if coordinates is not None and set(names) <= {*coordinates, target, weight}:
         geometry = "sphere"
-    kind = SphericalGPClassifier if task == "classification" else SphericalGPRegressor
     if likelihood is None:
         likelihood = _LIKELIHOODS["counts"][0] if task == "counts" else "auto"
-    return kind(likelihood=likelihood, missing="indicator", geometry=geometry)
+    model_class = (
+        SphericalGPClassifier if task == "classification" else SphericalGPRegressor
+    )
+    return model_class(likelihood=likelihood, missing="indicator", geometry=geometry)
 
 
-def _lines(
-    model: Any, metrics: dict[str, Any], look: TargetLook, seconds: float
+def _describe_fit(
+    model: Any, metrics: dict[str, Any], profile: TargetProfile, seconds: float
 ) -> list[tuple[str, str, str]]:
-    """What a person wants to know first."""
-    depth = model.depth_
-    found = [("rows", f"{look.rows:,}", f"learned from in {duration(seconds)}")]
-    found += metric_lines(metrics) if metrics else []
-    words = "hidden layers of the nearest network; deeper is rougher"
-    found.append(("depth", f"{depth.layers}", words))
-    found += [
-        (name, f"{share:.1%}", "relevance")
-        for name, share in relevances(model, _MOST_COLUMNS)
+    """Rows, scores, depth and the most relevant columns."""
+    table = [
+        ("training rows", f"{profile.rows:,}", f"in {format_duration(seconds)}"),
+        *(describe_metrics(metrics) if metrics else []),
     ]
-    return found
+    meaning = "hidden layers of the nearest network; deeper is rougher"
+    table.append(("depth", f"{model.depth_.layers}", meaning))
+    table += [
+        (name, f"{share:.1%}", "relevance")
+        for name, share in rank_columns(model, _MOST_COLUMNS)
+    ]
+    return table
 
 
-def _results(
+def _collect_results(
     model: Any,
     task: str,
     metrics: dict[str, Any],
-    look: TargetLook,
+    profile: TargetProfile,
     seconds: float,
     path: Path,
 ) -> dict[str, Any]:
@@ -301,12 +341,12 @@ def _results(
     return {
         "model": str(path),
         "task": task,
-        "target": look.name,
-        "rows": look.rows,
-        "rows_without_target": look.missing,
+        "target": profile.name,
+        "rows": profile.rows,
+        "rows_without_target": profile.dropped,
         "test": metrics,
         "depth": {"beta": depth.beta, "layers": depth.layers},
-        "relevance": dict(relevances(model, model.n_features_in_)),
+        "relevance": dict(rank_columns(model, model.n_features_in_)),
         "bound": model.bound_,
         "seconds": seconds,
     }

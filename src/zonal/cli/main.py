@@ -1,9 +1,9 @@
-"""The command line: a trained, checked and explained model, without a line of Python.
+"""The command line: train, test and explain a model without writing Python.
 
-`app` has the group and turns errors into sentences; `fitting`, `using`, `editing` and
-`tools` have the commands, `options` what they share; `data` opens tables and splits
-them, `progress` shows what is being done, `scores` measures on held-out rows and
-`words` says it.
+`app` has the group of commands and turns exceptions into messages. The commands are in
+`fitting`, `predicting`, `editing`, `depth_figure`, `demo`, `doctor` and `completion`,
+and their shared options in `options`. `data` reads tables and splits them, `progress`
+shows progress, `metrics` describes scores and `output` prints.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they are turned into."""
+"""Options that several commands share, and their types."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 __all__ = [
-    "TIME",
+    "DURATION",
     "data_argument",
     "delimiter_option",
     "json_option",
@@ -19,19 +19,19 @@ __all__ = [
 ]
 
 
-class _Time(click.ParamType):
-    """Seconds, or a number with s, m or h."""
+class _Duration(click.ParamType):
+    """Seconds, or a number followed by s, m or h."""
 
-    name = "TIME"
-    _units = {"": 1, "s": 1, "m": 60, "h": 3600}  # noqa: RUF012
+    name = "DURATION"
+    _seconds = {"": 1, "s": 1, "m": 60, "h": 3600}  # noqa: RUF012
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|)", str(value).strip())
-        if not found or float(found[1]) == 0:
-            self.fail(f"{value!r} is no time; give one such as 90, 90s, 2m or 1.5h")
-        return float(found[1]) * self._units[found[2]]
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|)", str(value).strip())
+        if not match or float(match[1]) == 0:
+            self.fail(f"{value!r} is not a duration; use, for example, 90, 2m or 1.5h")
+        return float(match[1]) * self._seconds[match[2]]
 
 
 class _Delimiter(click.ParamType):
@@ -40,14 +40,14 @@ class _Delimiter(click.ParamType):
     name = "CHARACTER"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        found = "\t" if value in ("\\t", "tab") else str(value)
-        if len(found) != 1:
-            self.fail(f"{value!r} is not one character; give one such as ; or tab")
-        return found
+        character = "\t" if value in ("\\t", "tab") else str(value)
+        if len(character) != 1:
+            self.fail(f"{value!r} is not one character; use, for example, ; or tab")
+        return character
 
 
-TIME = _Time()
-# Paths are checked where they are opened; this makes shells complete them.
+DURATION = _Duration()
+# Commands check paths themselves; the type is for completion in shells.
 _PATH = click.Path()
 
 model_argument = click.argument("model", type=_PATH)
@@ -55,20 +55,18 @@ data_argument = click.argument("data", nargs=-1, required=True, type=_PATH)
 delimiter_option = click.option(
     "--delimiter",
     type=_Delimiter(),
-    help="What stands between values of CSV files, if the first line does not tell.",
+    help="CSV delimiter; detected by default.",
 )
 target_option = click.option(
-    "-t", "--target", help="The column with the target, if it was renamed."
+    "-t", "--target", help="Target column, if it has been renamed since the fit."
 )
-weight_option = click.option(
-    "--weight", help="The column that says how often each row counts."
-)
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+weight_option = click.option("--weight", help="Column with the weight of each row.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Hide progress.")
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print results as JSON."
 )
 
 
-def out_option(**more: Any) -> Callable[..., Any]:
-    """Where to write, with what else there is to say of it."""
-    return click.option("-o", "--out", type=_PATH, **more)
+def out_option(**settings: Any) -> Callable[..., Any]:
+    """The option ``--out``, with further settings of click."""
+    return click.option("-o", "--out", type=_PATH, **settings)

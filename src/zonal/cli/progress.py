@@ -1,4 +1,4 @@
-"""What is being done, while it is: a live line on a terminal, plain lines elsewhere."""
+"""Progress: a live line on a terminal, plain lines elsewhere."""
 
 import threading
 import time
@@ -14,31 +14,32 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from zonal.cli.words import duration
+from zonal.cli.output import format_duration
 from zonal.learning.state import Step
 
-__all__ = ["Display"]
+__all__ = ["ProgressDisplay"]
 
 # Seconds between two plain lines of the same phase.
 _PAUSE = 5.0
 _STAGES = {
-    "start": "choosing a start",
+    "start": "choosing starting values",
     "widen": "learning with more features",
     "solve": "solving",
     "infer": "inferring",
 }
 
 
-class Display:
-    """Tells of passes over the rows and steps of learning, on stderr.
+class ProgressDisplay:
+    """Shows passes over the rows and steps of learning on stderr.
 
-    ``limit`` is how many seconds learning may take, if that is known.
+    ``limit`` is the maximum number of seconds of learning, if there is one.
     """
 
     def __init__(self, quiet: bool = False, limit: float | None = None):
         self._quiet, self._limit = quiet, limit
-        self._begin = time.monotonic()
-        self._phase, self._since, self._told_at = "", self._begin, -_PAUSE
+        self._start = time.monotonic()
+        self._phase, self._phase_start = "", self._start
+        self._last_line = -_PAUSE
         self._passes = 0
         self._lock = threading.Lock()
         self._live: Progress | None = None
@@ -55,7 +56,7 @@ class Display:
             )
             self._task = self._live.add_task("", total=None, detail="")
 
-    def __enter__(self) -> "Display":
+    def __enter__(self) -> "ProgressDisplay":
         if self._live is not None:
             self._live.start()
         return self
@@ -69,49 +70,50 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def print_line(self, text: str) -> None:
+        """Print a line that stays."""
         if not self._quiet:
             click.echo(text, err=True)
 
-    def rows(self, done: int, total: int | None) -> None:
-        """Told how far a pass over the rows has come."""
+    def show_rows(self, done: int, total: int | None) -> None:
+        """Show the rows read in the current pass; a pass begins at zero rows."""
         with self._lock:
             if done == 0:
                 self._passes += 1
-            self._enter(f"pass {self._passes} over the rows")
+            self._enter_phase(f"pass {self._passes} over the rows")
             detail = (
                 f"{done:,} rows" if total is None else f"{done:,} of {total:,} rows"
             )
-            spent = time.monotonic() - self._since
-            if done and spent > 0.5:
-                rate = done / spent
+            elapsed = time.monotonic() - self._phase_start
+            if done and elapsed > 0.5:
+                rate = done / elapsed
                 detail += f", {rate:,.0f} rows/s"
                 if total is not None:
-                    detail += f", {duration((total - done) / rate)} left"
+                    detail += f", {format_duration((total - done) / rate)} left"
             self._show(detail, float(done), None if total is None else float(total))
 
-    def step(self, step: Step) -> None:
-        """Told of a step of learning, as a callback."""
+    def show_step(self, step: Step) -> None:
+        """Show a step of learning; meant as a callback of the estimators."""
         with self._lock:
-            name = _STAGES.get(step.stage, step.stage.replace("learn", "learning"))
-            self._enter(name)
+            self._enter_phase(
+                _STAGES.get(step.stage, step.stage.replace("learn", "learning"))
+            )
             detail = (
                 f"step {step.number} on {step.rows:,} rows, "
-                f"bound a row {step.bound:.4f}"
+                f"bound per row {step.bound:.4f}"
             )
             if self._limit is None:
                 self._show(detail, None, None)
                 return
             left = max(self._limit - step.seconds, 0.0)
-            detail += f", at most {duration(left)} left"
+            detail += f", at most {format_duration(left)} left"
             self._show(detail, step.seconds, self._limit)
 
-    def _enter(self, phase: str) -> None:
+    def _enter_phase(self, phase: str) -> None:
         if phase == self._phase:
             return
-        self._phase, self._since = phase, time.monotonic()
-        self._told_at = -_PAUSE
+        self._phase, self._phase_start = phase, time.monotonic()
+        self._last_line = -_PAUSE
         if self._live is not None:
             self._live.update(self._task, description=phase, total=None, completed=0)
 
@@ -124,7 +126,7 @@ class Display:
             )
             return
         now = time.monotonic()
-        if now - self._told_at >= _PAUSE:
-            self._told_at = now
-            spent = duration(now - self._begin)
-            click.echo(f"[{spent:>10}] {self._phase}: {detail}", err=True)
+        if now - self._last_line >= _PAUSE:
+            self._last_line = now
+            elapsed = format_duration(now - self._start)
+            click.echo(f"[{elapsed:>10}] {self._phase}: {detail}", err=True)

@@ -1,4 +1,4 @@
-"""The globe: predictions on a grid of latitudes and longitudes, to be turned."""
+"""The globe: predictions on a grid of latitudes and longitudes."""
 
 import base64
 import dataclasses
@@ -11,19 +11,19 @@ from zonal.prediction import Prediction
 from zonal.prior.sphere import LatitudeLongitude, UnitVectors
 from zonal.scores.held_out import HeldOut
 
-__all__ = ["Globe", "Layer", "globe_of"]
+__all__ = ["Globe", "Layer", "compute_globe"]
 
-_STEP = 2.5
+_DEGREES_PER_CELL = 2.5
 _MOST_POINTS = 400
 _MOST_CLASSES = 9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layer:
-    """One number at every point of the grid: what it is called, and its values.
+    """A named value at every point of the grid.
 
-    ``ramp`` says which colours it is shown in: those of what is predicted, or of what
-    is not known.
+    ``ramp`` selects the colours: ``"value"`` for predictions, ``"doubt"`` for their
+    uncertainty.
     """
 
     name: str
@@ -33,16 +33,17 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Globe:
-    """Layers on a grid whose rows go from north to south, and some held-out rows.
+    """Layers on a grid, and some held-out rows as points.
 
-    Grid points are the middles of cells of ``_STEP`` degrees, from longitude −180 on.
+    Grid points are the centres of cells, with rows from north to south and columns from
+    longitude −180 to 180.
     """
 
     layers: tuple[Layer, ...]
     points: Float[np.ndarray, "points 2"]
 
-    def stored(self) -> dict[str, Any]:
-        """What the script reads: values as whole numbers of 16 bits, in base64."""
+    def encode(self) -> dict[str, Any]:
+        """Data for the script of the page: values as 16-bit integers in base64."""
         layers = []
         for layer in self.layers:
             low, high = float(layer.values.min()), float(layer.values.max())
@@ -54,27 +55,30 @@ class Globe:
         return {"rows": height, "columns": width, "layers": layers, "points": points}
 
 
-def globe_of(model: Any, rows: HeldOut) -> Globe | None:
-    """Predictions all around, if rows are nothing but places on a sphere like ours."""
-    kind = _kind(model)
-    if kind is None:
+def compute_globe(model: Any, rows: HeldOut) -> Globe | None:
+    """Predictions on the whole globe; None unless every row is just a location."""
+    encoding = _get_encoding(model)
+    if encoding is None:
         return None
-    latitude = np.arange(90 - _STEP / 2, -90, -_STEP)
-    longitude = np.arange(-180 + _STEP / 2, 180, _STEP)
-    grid = np.array([(one, other) for one in latitude for other in longitude])
-    degrees = kind == "degrees"
-    x = grid if degrees else LatitudeLongitude().points(grid)[0]
+    step = _DEGREES_PER_CELL
+    latitude = np.arange(90 - step / 2, -90, -step)
+    longitude = np.arange(-180 + step / 2, 180, step)
+    grid = np.stack(np.meshgrid(latitude, longitude, indexing="ij"), -1).reshape(-1, 2)
+    in_degrees = encoding == "degrees"
+    x = grid if in_degrees else LatitudeLongitude().points(grid)[0]
     shape = (len(latitude), len(longitude))
     layers = tuple(
         Layer(name, ramp, np.asarray(values, np.float64).reshape(shape))
-        for name, ramp, values in _layers(model, model.models_[0].predict(x), rows)
+        for name, ramp, values in _compute_layers(
+            model, model.models_[0].predict(x), rows
+        )
     )
-    given = model.columns_.matrix(rows.taken(rows.sample(_MOST_POINTS)))
-    return Globe(layers, given if degrees else _degrees(given))
+    points = model.columns_.matrix(rows.select_rows(rows.sample(_MOST_POINTS)))
+    return Globe(layers, points if in_degrees else _convert_to_degrees(points))
 
 
-def _kind(model: Any) -> str | None:
-    """How the model takes places: as degrees, as vectors, or not at all."""
+def _get_encoding(model: Any) -> str | None:
+    """Encoding of locations, as degrees or vectors; None if rows are not locations."""
     sphere = model.process_.basis.sphere
     if isinstance(sphere, LatitudeLongitude):
         return "degrees"
@@ -84,31 +88,34 @@ def _kind(model: Any) -> str | None:
     return "vectors" if kinds == {"latitude", "longitude"} else None
 
 
-def _layers(
+def _compute_layers(
     model: Any, prediction: Prediction, rows: HeldOut
 ) -> list[tuple[str, str, np.ndarray]]:
     likelihood = prediction.likelihood
     if not likelihood.classifies:
-        name = f"deviation of a new {rows.target}"
-        deviation = np.sqrt(prediction.variance_y)
+        name = f"Standard deviation of {rows.target}"
+        std = np.sqrt(prediction.variance_y)
         if likelihood.real:
-            name = "deviation of that prediction, without noise"
-            deviation = np.sqrt(prediction.variance_f)
+            name = "Standard deviation, without noise"
+            std = np.sqrt(prediction.variance_f)
         return [
-            (f"predicted {rows.target}", "value", prediction.mean),
-            (name, "doubt", deviation),
+            (f"Predicted {rows.target}", "value", prediction.mean),
+            (name, "doubt", std),
         ]
-    chance = prediction.probabilities()
-    shown = [1] if chance.shape[1] == 2 else range(min(chance.shape[1], _MOST_CLASSES))
-    doubt = ("probability that the predicted class is wrong", "doubt")
-    found = [
-        (f"probability of {model.classes_[code]}", "value", chance[:, code])
-        for code in shown
+    probabilities = prediction.probabilities()
+    count = probabilities.shape[1]
+    codes = [1] if count == 2 else range(min(count, _MOST_CLASSES))
+    error = 1 - probabilities.max(axis=1)
+    return [
+        *(
+            (f"Probability of {model.classes_[code]}", "value", probabilities[:, code])
+            for code in codes
+        ),
+        ("Probability that the predicted class is wrong", "doubt", error),
     ]
-    return [*found, (*doubt, 1 - chance.max(axis=1))]
 
 
-def _degrees(vectors: np.ndarray) -> np.ndarray:
+def _convert_to_degrees(vectors: np.ndarray) -> np.ndarray:
     x, y, z = vectors.T
     latitude = np.rad2deg(np.arctan2(z, np.hypot(x, y)))
     return np.column_stack([latitude, np.rad2deg(np.arctan2(y, x))])

@@ -1,168 +1,195 @@
-"""Figures of the model: what it has learned, and what columns do in it."""
+"""Figures of the model: spectrum, relevance, learning and partial dependence."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
-from zonal.report.drawing import Axis, Plot, bars
-from zonal.report.effects import Effect
-from zonal.report.figures import Figure, series, shares_axis
-from zonal.report.learned import Spectrum
-from zonal.report.words import number, percent, time
+from zonal.report.drawing import Axis, Plot, draw_bars
+from zonal.report.formatting import format_number, format_percent, format_time
+from zonal.report.partial_dependence import PartialDependence
+from zonal.report.score_figures import Figure, choose_colour, make_share_axis
+from zonal.report.spectrum import Spectrum
 
 __all__ = [
-    "captured_figure",
-    "effect_figure",
-    "history_figure",
-    "relevance_figure",
-    "spectrum_figure",
+    "draw_captured_variance",
+    "draw_history",
+    "draw_partial_dependence",
+    "draw_relevance",
+    "draw_spectrum",
 ]
 
-# Where levels are marked.
-_LEVELS = (1, 2, 3, 5, 10, 20, 50, 100)
-# So few values of a column are marked themselves.
-_FEW = 5
-_DAY = 86_400.0
+_LEVEL_TICKS = (1, 2, 3, 5, 10, 20, 50, 100)
+# At most this many values of a column have a tick each.
+_FEW_VALUES = 5
+_SECONDS_PER_DAY = 86_400.0
 
 
-def spectrum_figure(found: Spectrum) -> Figure:
-    """The learned spectrum beside those of networks."""
-    levels = np.arange(len(found.shares))
-    every = np.concatenate([found.shares, *found.networks.values()])
-    least = max(every[every > 0].min(), every.max() * 1e-9)
+def draw_spectrum(spectrum: Spectrum) -> Figure:
+    """The learned spectrum and those of networks."""
+    levels = np.arange(len(spectrum.shares))
+    shares = np.concatenate([spectrum.shares, *spectrum.networks.values()])
+    least = max(shares[shares > 0].min(), shares.max() * 1e-9)
     last = float(max(levels[-1], 1) + 1)
-    ticks = tuple((float(n), str(n)) for n in _LEVELS if n <= last)
-    x = Axis(1.0, last, "1 + level (finer structure →)", log=True, ticks=ticks)
-    y = Axis(least / 2, float(every.max()) * 2, "share of the prior variance", log=True)
-    about = (
-        "Shares of levels in the prior variance, learned and of networks; nearest is "
-        f"a network of {found.layers} hidden layers"
+    ticks = tuple((float(n), str(n)) for n in _LEVEL_TICKS if n <= last)
+    plot = Plot(
+        Axis(1.0, last, "1 + level (finer structure →)", log=True, ticks=ticks),
+        Axis(
+            least / 2, float(shares.max()) * 2, "Share of the prior variance", log=True
+        ),
+        "Share of each level in the prior variance, learned and of networks; the "
+        f"nearest network has {spectrum.layers} hidden layers",
     )
-    plot = Plot(x, y, about)
     legend = [("s0", "learned")]
-    for place, (depth, shares) in enumerate(found.networks.items()):
-        # Networks have no odd levels beyond the first few; rounding is no level.
-        shown = shares > least
-        kind = f"network n{place}"
-        plot.line(1 + levels[shown], shares[shown], kind)
-        layers = "1 layer" if depth == 1 else f"{depth} layers"
-        legend.append((kind, f"network of {layers}"))
-    shown = found.shares > least
-    plot.line(1 + levels[shown], found.shares[shown], "s0")
+    for index, (depth, network) in enumerate(spectrum.networks.items()):
+        # Odd levels of networks are zero up to rounding.
+        shown = network > least
+        plot.add_line(1 + levels[shown], network[shown], f"network n{index}")
+        layers = "1 hidden layer" if depth == 1 else f"{depth} hidden layers"
+        legend.append((f"network n{index}", f"network, {layers}"))
+    shown = spectrum.shares > least
+    plot.add_line(1 + levels[shown], spectrum.shares[shown], "s0")
     titles = [
-        f"level {level}: {percent(float(found.shares[level]), 3)}"
+        f"level {level}: {format_percent(float(spectrum.shares[level]), 3)}"
         for level in levels[shown]
     ]
-    plot.points(1 + levels[shown], found.shares[shown], "s0", titles, 2.6)
+    plot.add_points(1 + levels[shown], spectrum.shares[shown], "s0", titles, 2.6)
     return Figure(
         "Spectrum",
-        plot.svg(),
-        "Level 0 is a constant, level 1 is linear, and higher levels are finer "
-        "structure. A slow fall expects fine structure, as deep networks do.",
+        plot.render(),
+        "Level 0 is constant, level 1 linear, and higher levels are finer structure. "
+        "A slow decay expects fine structure, as deep networks do.",
         tuple(legend),
     )
 
 
-def captured_figure(found: list[tuple[str, float]]) -> Figure:
-    """What features capture of each band."""
-    names = [name for name, _ in found]
-    shares = [min(max(share, 0.0), 1.0) for _, share in found]
-    texts = [percent(share, 2) for share in shares]
-    said = ", ".join(f"{a} {b}" for a, b in zip(names, texts, strict=True))
+def draw_captured_variance(captured: list[tuple[str, float]]) -> Figure:
+    """Share of the prior variance that the features capture in each band."""
+    shares = [(name, min(max(share, 0.0), 1.0)) for name, share in captured]
     return Figure(
         "Captured variance",
-        bars(f"Captured variance of bands: {said}", names, shares, texts),
-        "Bands of levels that have fewer features than harmonics, and how much of the "
-        "prior variance is kept. What is lost makes intervals wider; more "
+        _draw_share_bars("Captured variance of each band", shares, 2),
+        "Share of the prior variance that the features capture, for bands of levels "
+        "with fewer features than harmonics. Missing variance widens intervals; more "
         "features capture more.",
     )
 
 
-def relevance_figure(found: list[tuple[str, float]]) -> Figure:
-    """Each column's share in telling rows apart."""
-    names, shares = [name for name, _ in found], [share for _, share in found]
-    texts = [percent(share) for share in shares]
-    said = ", ".join(f"{a} {b}" for a, b in zip(names, texts, strict=True))
+def draw_relevance(relevances: list[tuple[str, float]]) -> Figure:
+    """Relevance of columns."""
     return Figure(
         "Relevance of columns",
-        bars(f"Relevance of columns: {said}", names, shares, texts),
-        "How much each column counts in telling rows apart; all together are 100 %. A "
-        "column may count for much and still have an effect that others share.",
+        _draw_share_bars("Relevance of columns", relevances, 1),
+        "Share of each column in the learned distances between rows; all columns sum "
+        "to 100 %. Relevance is not effect: correlated columns can share an effect.",
     )
 
 
-def history_figure(history: np.ndarray) -> Figure:
-    """The bound at every step."""
+def _draw_share_bars(
+    description: str, shares: list[tuple[str, float]], places: int
+) -> str:
+    names, values = [name for name, _ in shares], [share for _, share in shares]
+    texts = [format_percent(share, places) for share in values]
+    pairs = ", ".join(f"{a} {b}" for a, b in zip(names, texts, strict=True))
+    return draw_bars(f"{description}: {pairs}", names, values, texts)
+
+
+def draw_history(history: np.ndarray) -> Figure:
+    """The bound at every step of learning."""
     stages = list(dict.fromkeys(str(stage) for stage in history["stage"]))
     bound = history["bound"][np.isfinite(history["bound"])]
-    # The first steps may lie far below the rest; the figure is of the rest.
-    low = np.quantile(bound, 0.05)
-    x = Axis.around(np.append(history["seconds"], 0), "seconds")
-    x = dataclasses.replace(x, low=0.0)
-    y = Axis.around(bound[bound >= low], "bound a row")
-    about = f"Bound a row over {len(history)} steps, at last {number(bound[-1])}"
-    plot = Plot(x, y, about)
-    for place, stage in enumerate(stages):
-        chosen = history[history["stage"] == stage]
-        kind = series(place)
-        # A stage may begin several times; each beginning has a line of its own.
-        begins = np.flatnonzero(np.diff(chosen["number"]) <= 0) + 1
-        for part in np.split(chosen, begins):
-            plot.line(part["seconds"], part["bound"], f"{kind} thin")
+    # The first steps can be so low that the rest would look flat.
+    visible = bound[bound >= np.quantile(bound, 0.05)]
+    x = Axis.around(np.append(history["seconds"], 0), "Seconds")
+    plot = Plot(
+        dataclasses.replace(x, low=0.0),
+        Axis.around(visible, "Bound per row"),
+        f"Bound per row over {len(history)} steps; the last is "
+        f"{format_number(bound[-1])}",
+    )
+    for index, stage in enumerate(stages):
+        steps = history[history["stage"] == stage]
+        colour = choose_colour(index)
+        # A stage can restart; each start has its own line.
+        restarts = np.flatnonzero(np.diff(steps["number"]) <= 0) + 1
+        for part in np.split(steps, restarts):
+            plot.add_line(part["seconds"], part["bound"], f"{colour} thin")
         titles = [
-            f"{stage}, step {one['number']}: {number(one['bound'])} after "
-            f"{number(one['seconds'], 3)} s"
-            for one in chosen
+            f"{stage}, step {step['number']}: {format_number(step['bound'])} after "
+            f"{format_number(step['seconds'], 3)} s"
+            for step in steps
         ]
-        plot.points(chosen["seconds"], chosen["bound"], kind, titles)
+        plot.add_points(steps["seconds"], steps["bound"], colour, titles)
     return Figure(
         "Learning",
-        plot.svg(),
-        "The lower bound on the log evidence a row, step by step. It should be level "
-        "by the end. Compare steps within a stage: stages differ in what they see.",
-        tuple((series(place), stage) for place, stage in enumerate(stages)),
+        plot.render(),
+        "Lower bound on the log evidence per row at each step. It should be level at "
+        "the end. Compare steps within a stage only: stages use different rows.",
+        tuple((choose_colour(index), stage) for index, stage in enumerate(stages)),
     )
 
 
-def effect_figure(found: Effect, target: str, classes: bool) -> Figure:
-    """The average prediction while one column is changed."""
-    what = "average probability" if classes else f"average predicted {target}"
-    about = f"{what} as {found.name} changes, with bands of 90 %"
-    if isinstance(found.at, list):
-        course = found.courses[0]
-        words = percent if classes else number
-        name = f" of {course.name}" if classes else ""
-        svg = bars(
-            f"{what}{name} for each value of {found.name}",
-            found.at,
-            course.mean.tolist(),
-            [words(one) for one in course.mean],
-            list(zip(course.low.tolist(), course.high.tolist(), strict=True)),
-        )
-        return Figure(found.name, svg, f"{what}{name}, for each category.".capitalize())
-    at = np.asarray(found.at)
-    every = np.concatenate([[*one.low, *one.high] for one in found.courses])
-    words = time if found.kind == "time" else number
-    x = Axis(float(at[0]), float(at[-1]), found.name, words=words)
-    if found.kind == "time":
-        days = np.linspace(x.low, x.high, 4)[1:3] // _DAY * _DAY
-        x = dataclasses.replace(x, ticks=tuple((float(d), time(d)) for d in days))
-    elif len(at) <= _FEW:
-        ticks = tuple((float(one), words(one)) for one in at)
-        x = dataclasses.replace(x, ticks=ticks)
-    y = shares_axis(what) if classes else Axis.around(every, what)
-    plot = Plot(x, y, about)
-    for place, one in enumerate(found.courses):
-        plot.band(at, one.low, one.high, series(place))
-    for place, one in enumerate(found.courses):
-        plot.line(at, one.mean, series(place))
-        said = percent if classes else number
+def draw_partial_dependence(
+    dependence: PartialDependence, target: str, classes: bool
+) -> Figure:
+    """The average prediction as a function of one column."""
+    label = "Average probability" if classes else f"Average predicted {target}"
+    if isinstance(dependence.values, list):
+        return _draw_categories(dependence, label, classes)
+    format_mean = format_percent if classes else format_number
+    format_x = format_time if dependence.kind == "time" else format_number
+    values, curves = np.asarray(dependence.values), dependence.curves
+    limits = np.concatenate([[*curve.low, *curve.high] for curve in curves])
+    plot = Plot(
+        _make_value_axis(dependence, values, format_x),
+        make_share_axis(label) if classes else Axis.around(limits, label),
+        f"{label} as a function of {dependence.name}, with 90 % bands",
+    )
+    for index, curve in enumerate(curves):
+        plot.add_band(values, curve.low, curve.high, choose_colour(index))
+    for index, curve in enumerate(curves):
+        plot.add_line(values, curve.mean, choose_colour(index))
         titles = [
-            f"{words(value)}: {said(mean)}"
-            for value, mean in zip(at, one.mean, strict=True)
+            f"{format_x(value)}: {format_mean(mean)}"
+            for value, mean in zip(values, curve.mean, strict=True)
         ]
-        plot.points(at, one.mean, series(place), titles, 2.0)
-    legend = tuple((series(place), one.name) for place, one in enumerate(found.courses))
-    first = f"{what[0].upper()}{what[1:]}"
-    reading = f"{first}; in the band lie 90 % of the functions that the model allows."
-    return Figure(found.name, plot.svg(), reading, legend if classes else ())
+        plot.add_points(values, curve.mean, choose_colour(index), titles, 2.0)
+    legend = [(choose_colour(index), curve.name) for index, curve in enumerate(curves)]
+    return Figure(
+        dependence.name,
+        plot.render(),
+        f"{label}, with the band of 90 % of the functions in the posterior.",
+        tuple(legend) if classes else (),
+    )
+
+
+def _make_value_axis(
+    dependence: PartialDependence,
+    values: np.ndarray,
+    format_x: Callable[[float], str],
+) -> Axis:
+    low, high = float(values[0]), float(values[-1])
+    ticks = None
+    if dependence.kind == "time":
+        days = np.linspace(low, high, 4)[1:3] // _SECONDS_PER_DAY * _SECONDS_PER_DAY
+        ticks = tuple((float(day), format_x(day)) for day in days)
+    elif len(values) <= _FEW_VALUES:
+        ticks = tuple((float(value), format_x(value)) for value in values)
+    return Axis(low, high, dependence.name, ticks=ticks, format_tick=format_x)
+
+
+def _draw_categories(
+    dependence: PartialDependence, label: str, classes: bool
+) -> Figure:
+    curve = dependence.curves[0]
+    format_mean = format_percent if classes else format_number
+    label = f"{label} of {curve.name}" if classes else label
+    svg = draw_bars(
+        f"{label} for each category of {dependence.name}",
+        list(dependence.values),
+        curve.mean.tolist(),
+        [format_mean(mean) for mean in curve.mean],
+        list(zip(curve.low.tolist(), curve.high.tolist(), strict=True)),
+    )
+    caption = f"{label} for each category, with 90 % intervals."
+    return Figure(dependence.name, svg, caption)

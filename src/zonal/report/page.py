@@ -1,4 +1,4 @@
-"""The page: every section in order, with style and script in the same file."""
+"""The page: all sections in order, with style and script in the same file."""
 
 import datetime
 from importlib.resources import files
@@ -8,202 +8,213 @@ import numpy as np
 
 from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.estimators.summary import captured_of
-from zonal.report import figures, model_figures, sections
-from zonal.report.effects import effects_of
-from zonal.report.globe import globe_of
-from zonal.report.learned import fitted_rows, settings_of, spectrum_of
-from zonal.report.words import escape, number
-from zonal.scores.classes import ClassScores, class_scores
+from zonal.report import model_figures, score_figures, sections
+from zonal.report.formatting import escape, format_number
+from zonal.report.globe import compute_globe
+from zonal.report.largest_errors import render_largest_errors
+from zonal.report.partial_dependence import compute_partial_dependence
+from zonal.report.settings import count_training_rows, list_settings
+from zonal.report.spectrum import compute_spectrum
+from zonal.scores.classification import ClassificationScores, score_classification
 from zonal.scores.held_out import HeldOut
-from zonal.scores.numbers import RegressionScores, regression_scores, residuals_of
-from zonal.scores.relevance import relevance_of, relevances
+from zonal.scores.regression import (
+    RegressionScores,
+    compute_residuals,
+    score_regression,
+)
+from zonal.scores.relevance import get_relevance, rank_columns
 
-__all__ = ["page_of"]
+__all__ = ["build_page"]
 
-# The page may load nothing, wherever it is opened.
+# Browsers load nothing from elsewhere, wherever the page is opened.
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "img-src data:"
 )
 
+# Identifier, heading and HTML.
+Section = tuple[str, str, str]
 
-def page_of(model: Any, rows: HeldOut, title: str | None) -> str:
-    """The whole HTML file as a text."""
-    classes = isinstance(model, SphericalGPClassifier)
-    if title is None:
-        title = f"{rows.target[:1].upper()}{rows.target[1:]}, predicted"
-    if classes:
+
+def build_page(model: Any, rows: HeldOut, title: str | None) -> str:
+    """The report as HTML."""
+    if isinstance(model, SphericalGPClassifier):
         names = tuple(str(name) for name in model.classes_)
-        scores = class_scores(model.predict_proba(rows.table), names, rows)
-        parts = _of_classes(scores, rows)
+        scores = score_classification(model.predict_proba(rows.table), names, rows)
+        content = _build_classification(scores, rows)
     else:
-        found = model.predict_dist(rows.table, exposure=rows.exposure)
-        found = found[0] if isinstance(found, list) else found
-        scores = regression_scores(found, rows)
-        parts = _of_regression(model, scores, rows)
-    parts += _of_data(model, rows, scores)
-    parts += _of_model(model, rows)
-    return _assembled(title, _subtitle(model, rows), parts)
+        predicted = model.predict_dist(rows.table, exposure=rows.exposure)
+        distribution = predicted[0] if isinstance(predicted, list) else predicted
+        scores = score_regression(distribution, rows)
+        content = _build_regression(model, scores, rows)
+    content += _build_data(model, rows, scores)
+    content += _build_model(model, rows)
+    title = f"Predicted {rows.target}" if title is None else title
+    return _assemble(title, _describe_fit(model, rows), content)
 
 
-Part = tuple[str, str, str]
+def _build_section(name: str, heading: str, introduction: str, html: str) -> Section:
+    return name, heading, sections.render_section(name, heading, introduction, html)
 
 
-def _part(name: str, heading: str, introduction: str, inside: str) -> Part:
-    return name, heading, sections.section(name, heading, introduction, inside)
-
-
-def _of_regression(model: Any, scores: RegressionScores, rows: HeldOut) -> list[Part]:
-    numbers = sections.headline(sections.numbers_of_regression(scores, rows.target))
-    drawn = figures.residual_figure(residuals_of(model, rows), rows.target)
+def _build_regression(
+    model: Any, scores: RegressionScores, rows: HeldOut
+) -> list[Section]:
+    residuals = compute_residuals(model, rows)
     return [
-        _part(
-            "numbers",
-            "In numbers",
+        _build_section(
+            "summary",
+            "Summary",
             "",
-            numbers + sections.coverage_table(scores, rows.effective),
+            sections.render_scores(sections.describe_regression(scores, rows.target))
+            + sections.render_coverage_table(scores, rows.effective_rows),
         ),
-        _part(
+        _build_section(
             "calibration",
-            "Is the uncertainty right?",
-            "What the model says of its own errors, against the errors that there are.",
-            sections.grid(
-                figures.coverage_figure(scores, rows.effective),
-                figures.pit_figure(scores, rows.effective),
+            "Calibration",
+            "Predicted uncertainty compared with observed errors.",
+            sections.render_figures(
+                score_figures.draw_coverage(scores, rows.effective_rows),
+                score_figures.draw_pit_histogram(scores, rows.effective_rows),
             ),
         ),
-        _part(
-            "residuals",
-            "Where is it wrong?",
+        _build_section(
+            "errors",
+            "Errors",
             "",
-            sections.grid(drawn),
-        ),
-    ]
-
-
-def _of_classes(scores: ClassScores, rows: HeldOut) -> list[Part]:
-    drawn = "".join(
-        sections.figure(one)
-        for one in (
-            (figures.roc_figure(scores), figures.precision_figure(scores))
-            if scores.curves
-            else ()
-        )
-    )
-    return [
-        _part(
-            "numbers",
-            "In numbers",
-            "",
-            sections.headline(sections.numbers_of_classes(scores)),
-        ),
-        _part(
-            "calibration",
-            "Are the probabilities right?",
-            "What the model says of its own errors, against the errors that there are.",
-            sections.grid(
-                figures.reliability_figure(scores, rows.effective),
-                figures.sureness_figure(scores),
+            sections.render_figures(
+                score_figures.draw_residuals(residuals, rows.target)
             ),
         ),
-        _part(
-            "classes",
-            "How well are classes told apart?",
+    ]
+
+
+def _build_classification(scores: ClassificationScores, rows: HeldOut) -> list[Section]:
+    curves = []
+    if scores.curves:
+        curves = [score_figures.draw_roc(scores), score_figures.draw_precision(scores)]
+    figures = "".join(map(sections.render_figure, curves))
+    return [
+        _build_section(
+            "summary",
+            "Summary",
             "",
-            f'<div class="figures">{drawn}{sections.confusion(scores)}</div>',
+            sections.render_scores(sections.describe_classification(scores)),
+        ),
+        _build_section(
+            "calibration",
+            "Calibration",
+            "Predicted probabilities compared with observed accuracy.",
+            sections.render_figures(
+                score_figures.draw_reliability(scores, rows.effective_rows),
+                score_figures.draw_confidence(scores),
+            ),
+        ),
+        _build_section(
+            "errors",
+            "Errors",
+            "",
+            f'<div class="figures">{figures}{sections.render_confusion(scores)}</div>',
         ),
     ]
 
 
-def _of_data(
-    model: Any, rows: HeldOut, scores: RegressionScores | ClassScores
-) -> list[Part]:
-    classes = isinstance(scores, ClassScores)
-    relevance = relevance_of(model)
-    if relevance is None:
-        order = np.arange(model.n_features_in_)
-    else:
-        order = np.argsort(-relevance, kind="stable")
-    words = "Rows whose error is largest in units of their predicted deviation."
-    if classes:
-        words = "Rows whose class was given the least probability."
-    parts = [
-        _part(
-            "worst",
-            "Rows predicted worst",
-            f"{words} Mistakes in the data are often found here. Rows are counted "
-            "from 0.",
-            sections.worst_rows(model, rows, scores, order),
-        )
-    ]
-    if (globe := globe_of(model, rows)) is not None:
-        parts.append(_part("globe", "Around the globe", "", sections.globe(globe)))
-    listed = relevances(model)
-    if listed:
-        drawn = sections.grid(model_figures.relevance_figure(listed))
-        parts.append(_part("relevance", "Which columns count", "", drawn))
-    frequent = []
-    if classes:
-        counts = scores.confusion.sum(axis=1)
-        order = np.argsort(-counts, kind="stable").tolist()
-        frequent = [1] if len(scores.names) == 2 else order
-    if found := effects_of(model, rows, frequent):
+def _build_data(
+    model: Any, rows: HeldOut, scores: RegressionScores | ClassificationScores
+) -> list[Section]:
+    classes = isinstance(scores, ClassificationScores)
+    parts = [_build_largest_errors(model, rows, scores)]
+    if (globe := compute_globe(model, rows)) is not None:
+        parts.append(_build_section("globe", "Globe", "", sections.render_globe(globe)))
+    if relevances := rank_columns(model):
+        html = sections.render_figures(model_figures.draw_relevance(relevances))
+        parts.append(_build_section("relevance", "Feature relevance", "", html))
+    codes = _choose_class_codes(scores) if classes else []
+    if dependences := compute_partial_dependence(model, rows, codes):
+        figures = [
+            model_figures.draw_partial_dependence(dependence, rows.target, classes)
+            for dependence in dependences
+        ]
         parts.append(
-            _part(
-                "effects",
-                "What columns do",
-                "The average prediction over rows while one column is changed and the "
-                "others stay as they are (partial dependence).",
-                sections.effects(found, rows.target, classes),
+            _build_section(
+                "partial-dependence",
+                "Partial dependence",
+                "The average prediction over rows as one column changes while the "
+                "others keep their values.",
+                sections.render_figures(*figures),
             )
         )
     return parts
 
 
-def _of_model(model: Any, rows: HeldOut) -> list[Part]:
-    spectrum = spectrum_of(model)
-    drawn = [model_figures.spectrum_figure(spectrum)]
+def _build_largest_errors(
+    model: Any, rows: HeldOut, scores: RegressionScores | ClassificationScores
+) -> Section:
+    relevance = get_relevance(model)
+    order = np.arange(model.n_features_in_)
+    if relevance is not None:
+        order = np.argsort(-relevance, kind="stable")
+    criterion = "the largest error relative to their predicted standard deviation"
+    if isinstance(scores, ClassificationScores):
+        criterion = "the lowest probability of their true class"
+    return _build_section(
+        "largest-errors",
+        "Largest errors",
+        f"Rows with {criterion}. They often reveal mistakes in the data. Row numbers "
+        "start at 0.",
+        render_largest_errors(model, rows, scores, order),
+    )
+
+
+def _choose_class_codes(scores: ClassificationScores) -> list[int]:
+    """The second of two classes, or all classes with the most frequent first."""
+    if len(scores.names) == 2:
+        return [1]
+    return np.argsort(-scores.confusion.sum(axis=1), kind="stable").tolist()
+
+
+def _build_model(model: Any, rows: HeldOut) -> list[Section]:
+    spectrum = compute_spectrum(model)
+    figures = [model_figures.draw_spectrum(spectrum)]
     if len(model.history_) and np.isfinite(model.history_["bound"]).any():
-        drawn.append(model_figures.history_figure(model.history_))
+        figures.append(model_figures.draw_history(model.history_))
     if captured := captured_of(model):
-        drawn.append(model_figures.captured_figure(captured))
+        figures.append(model_figures.draw_captured_variance(captured))
     return [
-        _part(
-            "learned",
-            "What was learned",
-            sections.spectrum_words(spectrum),
-            sections.grid(*drawn),
+        _build_section(
+            "model",
+            "Model",
+            sections.describe_spectrum(spectrum),
+            sections.render_figures(*figures),
         ),
-        _part(
-            "settings",
-            "To do it again",
-            "The model's parameters and what it ran with.",
-            sections.settings(settings_of(model, rows)),
+        _build_section(
+            "reproduce",
+            "Reproduce",
+            "Data, versions and parameters.",
+            sections.render_settings(list_settings(model, rows)),
         ),
     ]
 
 
-def _subtitle(model: Any, rows: HeldOut) -> str:
-    day = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    held = (
-        "1 held-out row"
-        if len(rows) == 1
-        else f"{number(float(len(rows)), 9)} held-out rows"
-    )
+def _describe_fit(model: Any, rows: HeldOut) -> str:
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    held_out = format_number(float(len(rows)), 9)
     return (
-        f"{type(model).__name__} fitted to {number(fitted_rows(model), 9)} rows of "
-        f"{model.n_features_in_} columns, looked at on {held}. {day}"
+        f"{type(model).__name__} fitted to "
+        f"{format_number(count_training_rows(model), 9)} rows with "
+        f"{model.n_features_in_} column{'' if model.n_features_in_ == 1 else 's'}, "
+        f"tested on {held_out} held-out row{'' if len(rows) == 1 else 's'}. {date}"
     )
 
 
-def _assembled(title: str, subtitle: str, parts: list[Part]) -> str:
+def _assemble(title: str, subtitle: str, content: list[Section]) -> str:
     style = files("zonal.report").joinpath("style.css").read_text(encoding="utf-8")
     script = files("zonal.report").joinpath("script.js").read_text(encoding="utf-8")
     links = "".join(
         f'<li><a href="#{name}">{escape(heading)}</a></li>'
-        for name, heading, _ in parts
+        for name, heading, _ in content
     )
-    body = "\n".join(inside for _, _, inside in parts)
+    body = "\n".join(html for _, _, html in content)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -224,7 +235,7 @@ def _assembled(title: str, subtitle: str, parts: list[Part]) -> str:
 <main>
 {body}
 </main>
-<footer>Written by zonal. This file is complete: it loads nothing.</footer>
+<footer>Written by zonal. This file is self-contained and needs no network.</footer>
 <div id="tip" role="tooltip" hidden></div>
 <script>
 {script}</script>

@@ -1,27 +1,27 @@
 "use strict";
 
-// Theme: the system's, unless the address or the button says otherwise.
+// Theme: that of the system, unless the address or the button overrides it.
 (() => {
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
-  const asked = /^#(dark|light)$/.exec(location.hash);
-  if (asked) root.dataset.theme = asked[1];
-  const name = () => {
+  const requested = /^#(dark|light)$/.exec(location.hash);
+  if (requested) root.dataset.theme = requested[1];
+  const label = () => {
     button.textContent = dark() ? "Light" : "Dark";
     button.setAttribute("aria-label", `Change to ${dark() ? "light" : "dark"} colours`);
   };
   button.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
-    name();
+    label();
   });
-  system.addEventListener("change", name);
+  system.addEventListener("change", label);
   button.hidden = false;
-  name();
+  label();
 })();
 
-// Values under the pointer: the title of a mark, at once and on phones too.
+// Tooltips: the title of the mark under the pointer, without delay and on phones too.
 (() => {
   const tip = document.getElementById("tip");
   const hide = () => { tip.hidden = true; };
@@ -48,7 +48,7 @@
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 })();
 
-// The globe: every pixel of the disc looks up its place on the grid.
+// The globe: every pixel of the disc looks up its location on the grid.
 (() => {
   const source = document.getElementById("globe-data");
   if (!source) return;
@@ -62,34 +62,34 @@
   const view = { ...start };
 
   const colours = (ramp) => {
-    const stops = ramps[ramp].map((one) =>
-      [1, 3, 5].map((at) => parseInt(one.slice(at, at + 2), 16)));
-    return Array.from({ length: 256 }, (_, place) => {
-      const at = (place / 255) * (stops.length - 1);
+    const stops = ramps[ramp].map((hex) =>
+      [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+    return Array.from({ length: 256 }, (_, index) => {
+      const at = (index / 255) * (stops.length - 1);
       const low = Math.min(Math.floor(at), stops.length - 2);
-      return stops[low].map((one, part) => one + (at - low) * (stops[low + 1][part] - one));
+      return stops[low].map((value, part) => value + (at - low) * (stops[low + 1][part] - value));
     });
   };
-  const numbers = (text) => {
-    const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  const decode = (text) => {
+    const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
     const parts = new DataView(bytes.buffer);
     return Float32Array.from({ length: rows * columns }, (_, n) =>
       parts.getUint16(2 * n, true) / 65535);
   };
-  // Between the four nearest grid points; the poles repeat their nearest row.
-  const at = (values, latitude, longitude) => {
+  // Bilinear interpolation; the poles repeat the nearest row.
+  const interpolate = (values, latitude, longitude) => {
     const y = Math.min(Math.max((90 - latitude) / 180 * rows - 0.5, 0), rows - 1);
     const x = (longitude + 180) / 360 * columns - 0.5;
     const top = Math.min(Math.floor(y), rows - 2), left = Math.floor(x);
     const down = y - top, along = x - left;
-    const one = (left % columns + columns) % columns, next = (one + 1) % columns;
-    const upper = values[top * columns + one] * (1 - along) + values[top * columns + next] * along;
-    const below = values[(top + 1) * columns + one] * (1 - along)
-      + values[(top + 1) * columns + next] * along;
+    const west = (left % columns + columns) % columns, east = (west + 1) % columns;
+    const upper = values[top * columns + west] * (1 - along) + values[top * columns + east] * along;
+    const below = values[(top + 1) * columns + west] * (1 - along)
+      + values[(top + 1) * columns + east] * along;
     return upper * (1 - down) + below * down;
   };
-  const place = (x, y, z) => {
-    // From the viewer's frame (x to the right, y up, z towards them) to the earth's.
+  const toLocation = (x, y, z) => {
+    // From the frame of the viewer (x right, y up, z towards the viewer) to that of the earth.
     const tilt = view.latitude * degree;
     const up = y * Math.cos(tilt) + z * Math.sin(tilt);
     const near = z * Math.cos(tilt) - y * Math.sin(tilt);
@@ -97,14 +97,14 @@
     return [Math.asin(Math.max(-1, Math.min(1, up))) / degree,
       ((longitude + 540) % 360 + 360) % 360 - 180];
   };
-  const seen = (latitude, longitude) => {
+  const toView = (latitude, longitude) => {
     const tilt = view.latitude * degree, up = Math.sin(latitude * degree);
     const turn = (longitude - view.longitude) * degree, across = Math.cos(latitude * degree);
     const near = across * Math.cos(turn);
     return [across * Math.sin(turn), up * Math.cos(tilt) - near * Math.sin(tilt),
       near * Math.cos(tilt) + up * Math.sin(tilt)];
   };
-  const said = (value) => Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3)
+  const format = (value) => Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3)
     ? value.toExponential(2) : Number(value.toPrecision(4)).toString();
 
   const globes = [...document.querySelectorAll("canvas[data-layer]")].map((canvas) => {
@@ -112,7 +112,7 @@
     const figure = canvas.closest("figure");
     figure.querySelector(".ramp").style.background =
       `linear-gradient(90deg, ${ramps[layer.ramp].join(", ")})`;
-    return { canvas, layer, values: numbers(layer.data), colours: colours(layer.ramp),
+    return { canvas, layer, values: decode(layer.data), colours: colours(layer.ramp),
       output: figure.querySelector("output"), context: canvas.getContext("2d") };
   });
 
@@ -122,7 +122,7 @@
       context.beginPath();
       let down = false;
       for (const [latitude, longitude] of line) {
-        const [x, y, z] = seen(latitude, longitude);
+        const [x, y, z] = toView(latitude, longitude);
         if (z < 0) { down = false; continue; }
         context[down ? "lineTo" : "moveTo"](middle + radius * x, middle - radius * y);
         down = true;
@@ -132,14 +132,14 @@
     const steps = Array.from({ length: 121 }, (_, n) => n / 120);
     for (let latitude = -60; latitude <= 60; latitude += 30) {
       context.strokeStyle = latitude ? "rgba(20,25,35,.28)" : "rgba(20,25,35,.6)";
-      along(steps.map((one) => [latitude, 360 * one - 180]));
+      along(steps.map((share) => [latitude, 360 * share - 180]));
     }
     for (let longitude = -180; longitude < 180; longitude += 30) {
       context.strokeStyle = longitude ? "rgba(20,25,35,.28)" : "rgba(20,25,35,.6)";
-      along(steps.map((one) => [180 * one - 90, longitude]));
+      along(steps.map((share) => [180 * share - 90, longitude]));
     }
   };
-  // "step" pixels at a time: two while it turns, one when it rests.
+  // Blocks of "step" pixels: two while the globe turns, one at rest.
   const draw = ({ canvas, values, colours: shades, context, layer }, step) => {
     const size = canvas.width, middle = size / 2, radius = middle - 2;
     const image = context.createImageData(size, size), data = image.data;
@@ -151,8 +151,8 @@
         if (square > 1) continue;
         const z = Math.sqrt(1 - square), up = Math.min(1, Math.max(-1, y * flat + z * high));
         const longitude = view.longitude + Math.atan2(x, z * flat - y * high) / degree;
-        const shade = shades[Math.round(255 * at(values, Math.asin(up) / degree, longitude))];
-        // A soft edge, a pixel wide.
+        const shade = shades[Math.round(255 * interpolate(values, Math.asin(up) / degree, longitude))];
+        // Antialiased edge, one pixel wide.
         const cover = 255 * Math.min(1, (1 - Math.sqrt(square)) * radius);
         for (let part = 0; part < step * step; part += 1) {
           const down = Math.floor(part / step), along = part % step;
@@ -170,7 +170,7 @@
     context.strokeStyle = "rgba(20,25,35,.5)";
     context.lineWidth = 1;
     for (const [latitude, longitude] of points) {
-      const [x, y, z] = seen(latitude, longitude);
+      const [x, y, z] = toView(latitude, longitude);
       if (z < 0.02) continue;
       context.beginPath();
       context.arc(middle + radius * x, middle - radius * y, 2.4, 0, 7);
@@ -181,12 +181,12 @@
   let waiting = false, rest = 0;
   const redraw = () => {
     clearTimeout(rest);
-    rest = setTimeout(() => globes.forEach((one) => draw(one, 1)), 150);
+    rest = setTimeout(() => globes.forEach((globe) => draw(globe, 1)), 150);
     if (waiting) return;
     waiting = true;
     requestAnimationFrame(() => {
       waiting = false;
-      globes.forEach((one) => draw(one, 2));
+      globes.forEach((globe) => draw(globe, 2));
     });
   };
   const turn = (latitude, longitude) => {
@@ -194,11 +194,11 @@
     view.longitude += longitude;
     redraw();
   };
-  const tell = (latitude, longitude) => globes.forEach(({ values, layer, output }) => {
-    const value = layer.low + at(values, latitude, longitude) * (layer.high - layer.low);
+  const showValue = (latitude, longitude) => globes.forEach(({ values, layer, output }) => {
+    const value = layer.low + interpolate(values, latitude, longitude) * (layer.high - layer.low);
     const north = `${Math.abs(latitude).toFixed(0)}° ${latitude < 0 ? "S" : "N"}`;
     const east = `${Math.abs(longitude).toFixed(0)}° ${longitude < 0 ? "W" : "E"}`;
-    output.textContent = `${said(value)} at ${north}, ${east}`;
+    output.textContent = `${format(value)} at ${north}, ${east}`;
   });
   const keys = { ArrowLeft: [0, -10], ArrowRight: [0, 10], ArrowUp: [10, 0], ArrowDown: [-10, 0] };
   globes.forEach(({ canvas }) => {
@@ -217,7 +217,7 @@
       const x = 2 * (event.clientX - box.left) / box.width - 1;
       const y = 1 - 2 * (event.clientY - box.top) / box.height;
       const square = x * x + y * y;
-      if (square < 1) tell(...place(x, y, Math.sqrt(1 - square)));
+      if (square < 1) showValue(...toLocation(x, y, Math.sqrt(1 - square)));
     });
     for (const end of ["pointerup", "pointercancel"]) {
       canvas.addEventListener(end, () => { held = null; });
@@ -227,7 +227,7 @@
       else if (keys[event.key]) turn(...keys[event.key]);
       else return;
       event.preventDefault();
-      tell(...place(0, 0, 1));
+      showValue(...toLocation(0, 0, 1));
     });
   });
   redraw();

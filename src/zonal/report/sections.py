@@ -1,85 +1,78 @@
-"""Sections of a report: figures, tables and numbers, each with a sentence."""
+"""Sections of a report as HTML: figures, tables and scores with explanations."""
 
 import json
-from typing import Any
 
 import numpy as np
 
-from zonal.report.cells import cells_of
-from zonal.report.effects import Effect
-from zonal.report.figures import Figure
+from zonal.report.formatting import escape, format_number, format_percent, truncate
 from zonal.report.globe import Globe
-from zonal.report.learned import Spectrum
-from zonal.report.model_figures import effect_figure
-from zonal.report.words import cut, escape, number, percent
-from zonal.scores.classes import ClassScores
-from zonal.scores.held_out import HeldOut
-from zonal.scores.numbers import RegressionScores, by_chance
-from zonal.scores.relevance import column_names
+from zonal.report.score_figures import Figure
+from zonal.report.spectrum import Spectrum
+from zonal.scores.classification import ClassificationScores
+from zonal.scores.regression import RegressionScores, compute_binomial_range
 
 __all__ = [
-    "confusion",
-    "coverage_table",
-    "effects",
-    "figure",
-    "globe",
-    "grid",
-    "headline",
-    "numbers_of_classes",
-    "numbers_of_regression",
-    "section",
-    "settings",
-    "spectrum_words",
-    "worst_rows",
+    "describe_classification",
+    "describe_regression",
+    "describe_spectrum",
+    "render_confusion",
+    "render_coverage_table",
+    "render_figure",
+    "render_figures",
+    "render_globe",
+    "render_scores",
+    "render_section",
+    "render_settings",
+    "render_table",
 ]
 
-Number = tuple[str, str, str]
+# Name, value and explanation.
+Score = tuple[str, str, str]
 
-_WORST = 10
-_WORST_COLUMNS = 8
-_LONGEST_NAME = 24
-# With more classes the table of confusions takes the width of the page.
+# With more classes the confusion matrix takes the width of the page.
 _NARROW = 5
 _ROUNDING = 1e-9
 
 
-def section(name: str, heading: str, introduction: str, inside: str) -> str:
-    """A part of the page with a heading that can be linked to."""
-    words = (
+def render_section(name: str, heading: str, introduction: str, content: str) -> str:
+    """A section of the page, with a heading that can be linked to."""
+    paragraph = (
         f'<p class="introduction">{escape(introduction)}</p>' if introduction else ""
     )
     return (
         f'<section id="{name}" aria-labelledby="{name}-heading">'
-        f'<h2 id="{name}-heading">{escape(heading)}</h2>{words}{inside}</section>'
+        f'<h2 id="{name}-heading">{escape(heading)}</h2>{paragraph}{content}</section>'
     )
 
 
-def figure(found: Figure) -> str:
-    """A figure with its heading, legend and how to read it."""
-    legend = "".join(
+def render_figure(figure: Figure) -> str:
+    """A figure with heading, legend and caption."""
+    items = "".join(
         f'<li><svg class="key" viewBox="0 0 20 10" aria-hidden="true">'
         f'<line class="line {kind}" x1="1" x2="19" y1="5" y2="5"/></svg>'
         f"{escape(text)}</li>"
-        for kind, text in found.legend
+        for kind, text in figure.legend
     )
-    listed = f'<ul class="legend">{legend}</ul>' if legend else ""
+    legend = f'<ul class="legend">{items}</ul>' if items else ""
     return (
-        f"<figure><h3>{escape(found.heading)}</h3>{found.svg}{listed}"
-        f"<figcaption>{escape(found.reading)}</figcaption></figure>"
+        f"<figure><h3>{escape(figure.heading)}</h3>{figure.svg}{legend}"
+        f"<figcaption>{escape(figure.caption)}</figcaption></figure>"
     )
 
 
-def grid(*found: Figure) -> str:
-    """Figures side by side where there is room."""
-    return f'<div class="figures">{"".join(map(figure, found))}</div>'
+def render_figures(*figures: Figure) -> str:
+    """Figures side by side where the page is wide enough."""
+    return f'<div class="figures">{"".join(map(render_figure, figures))}</div>'
 
 
-def table(caption: str, head: list[str], body: list[list[str]], kind: str = "") -> str:
-    """A table that scrolls by itself where it is too wide; the first cell is a name."""
-    top = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
+def render_table(
+    caption: str, head: list[str], body: list[list[str]], kind: str = ""
+) -> str:
+    """A table that scrolls sideways; the first cell of each row is its header."""
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     rows = "".join(
         f'<tr><th scope="row">{escape(first)}</th>'
-        + "".join(f"<td>{escape(one)}</td>" for one in rest)
+        + "".join(f"<td>{escape(cell)}</td>" for cell in rest)
         + "</tr>"
         for first, *rest in body
     )
@@ -90,222 +83,179 @@ def table(caption: str, head: list[str], body: list[list[str]], kind: str = "") 
     )
 
 
-def headline(found: list[Number]) -> str:
-    """Large numbers, each with what it means."""
-    return (
-        '<dl class="numbers">'
-        + "".join(
-            f"<div><dt>{escape(name)}</dt><dd><strong>{escape(value)}</strong>"
-            f"<span>{escape(meaning)}</span></dd></div>"
-            for name, value, meaning in found
-        )
-        + "</dl>"
+def render_scores(scores: list[Score]) -> str:
+    """Large numbers with explanations."""
+    items = "".join(
+        f"<div><dt>{escape(name)}</dt><dd><strong>{escape(value)}</strong>"
+        f"<span>{escape(meaning)}</span></dd></div>"
+        for name, value, meaning in scores
     )
+    return f'<dl class="numbers">{items}</dl>'
 
 
-def numbers_of_regression(scores: RegressionScores, target: str) -> list[Number]:
-    """Headline numbers of a regressor."""
+def describe_regression(scores: RegressionScores, target: str) -> list[Score]:
+    """Headline scores of a regressor."""
     relative = ""
-    if scores.deviation > 0:
+    if scores.target_std > 0:
+        ratio = format_percent(scores.rmse / scores.target_std, 0)
         relative = (
-            f" That is {percent(scores.rmse / scores.deviation, 0)} of the deviation "
-            f"of {target}, {number(scores.deviation)}, which predicting the mean "
-            "alone would give."
+            f" It is {ratio} of the standard deviation of {target}, "
+            f"{format_number(scores.target_std)}, the error of always predicting the "
+            "mean."
         )
-    plain = ""
-    if np.isfinite(scores.plain_density):
-        plain = (
-            " A normal distribution that is the same for every row would reach "
-            f"{number(scores.plain_density)}."
+    baseline = ""
+    if np.isfinite(scores.baseline_log_density):
+        baseline = (
+            " One normal distribution for all rows would have "
+            f"{format_number(scores.baseline_log_density)}."
         )
-    found = [
-        (
-            "RMSE",
-            number(scores.rmse),
-            f"How far predictions are off, as a root mean square.{relative}",
-        ),
+    descriptions = [
+        ("RMSE", format_number(scores.rmse), f"Root mean squared error.{relative}"),
         (
             "Mean log density",
-            number(scores.log_density),
-            "What the model gave to the targets that came, a row; higher is better "
-            f"(its negative is the NLL).{plain}",
+            format_number(scores.mean_log_density),
+            "Mean log predictive density per row; higher is better. Its negative is "
+            f"the NLL.{baseline}",
         ),
     ]
     if scores.crps is not None:
         meaning = (
-            "How far predicted distributions are off, in the units of the target; "
-            "lower is better. Without any spread it is the mean absolute error."
+            "Continuous ranked probability score, in the units of the target; lower is "
+            "better. For predictions without uncertainty it is the mean absolute error."
         )
-        found.append(("CRPS", number(scores.crps), meaning))
-    return found
+        descriptions.append(("CRPS", format_number(scores.crps), meaning))
+    return descriptions
 
 
-def coverage_table(scores: RegressionScores, effective: float) -> str:
-    """Intervals at the usual levels."""
+def render_coverage_table(scores: RegressionScores, effective_rows: float) -> str:
+    """Coverage of prediction intervals at the usual levels."""
     body = []
-    for stated, share in scores.headline:
-        low, high = by_chance(stated, effective)
-        word = "right, within chance"
+    for level, share in scores.coverage:
+        low, high = compute_binomial_range(level, effective_rows)
+        verdict = "consistent with nominal"
         if share < low - _ROUNDING or share > high + _ROUNDING:
-            word = "too narrow" if share < low else "too wide"
-        chance = f"{100 * low:.1f} to {percent(float(high))}"
-        body.append([percent(stated, 0), percent(share), chance, word])
-    head = ["interval", "rows inside", "by chance", "so intervals are"]
-    caption = "How many targets lie in intervals that say they hold so many"
-    return table(caption, head, body, "narrow")
+            verdict = "too narrow" if share < low else "too wide"
+        expected = f"{100 * low:.1f} to {format_percent(float(high))}"
+        body.append(
+            [format_percent(level, 0), format_percent(share), expected, verdict]
+        )
+    head = ["nominal", "observed", "95 % range if correct", "intervals are"]
+    return render_table("Coverage of prediction intervals", head, body, "narrow")
 
 
-def numbers_of_classes(scores: ClassScores) -> list[Number]:
-    """Headline numbers of a classifier."""
-    found = [
-        (
-            "Accuracy",
-            percent(scores.accuracy),
-            "Rows whose most probable class is the right one. Always saying the most "
-            f"frequent class would give {percent(scores.frequent)}.",
-        )
-    ]
-    if len(scores.names) == 2:
-        area = scores.area
-        meaning = (
-            f"How often a row of {scores.names[1]} is given a higher probability of it "
-            f"than one of {scores.names[0]}: one half is guessing, one is perfect."
-        )
-        if area is None:
-            meaning = "Needs held-out rows of both classes."
-        found.append(("AUC", "–" if area is None else f"{area:.4f}", meaning))
+def describe_classification(scores: ClassificationScores) -> list[Score]:
+    """Headline scores of a classifier."""
+    accuracy = (
+        "Share of rows whose most probable class is the true one. Always predicting "
+        f"the most frequent class would have {format_percent(scores.majority_share)}."
+    )
+    log_loss = (
+        "Mean negative log probability of the true class; lower is better. Always "
+        "predicting the class frequencies would have "
+        f"{format_number(scores.baseline_log_loss)}."
+    )
+    calibration = (
+        "Mean difference between the probability of the predicted class and its "
+        "accuracy (ECE, 15 bins)."
+    )
     return [
-        *found,
-        (
-            "Log loss",
-            number(scores.log_loss),
-            "Minus the mean log probability of the right class; lower is better. "
-            "Always stating the classes' shares would give "
-            f"{number(scores.plain_loss)}.",
-        ),
-        (
-            "Calibration error",
-            percent(scores.ece),
-            "How far stated probabilities of the predicted class are from how often it "
-            "is right, on average over rows (ECE, 15 bins).",
-        ),
+        ("Accuracy", format_percent(scores.accuracy), accuracy),
+        *([_describe_auc(scores)] if len(scores.names) == 2 else []),
+        ("Log loss", format_number(scores.log_loss), log_loss),
+        ("Calibration error", format_percent(scores.ece), calibration),
     ]
 
 
-def confusion(scores: ClassScores) -> str:
-    """A table of true against predicted classes, darker where there are more rows."""
-    names, counts = scores.names, scores.confusion
-    top = "".join(f'<th scope="col">{escape(cut(name))}</th>' for name in names)
+def _describe_auc(scores: ClassificationScores) -> Score:
+    if scores.auc is None:
+        return ("AUC", "–", "Needs held-out rows of both classes.")
+    negative, positive = scores.names
+    meaning = (
+        f"Area under the ROC curve: how often a row of {positive} has a higher "
+        f"probability of {positive} than a row of {negative}. Guessing has 0.5."
+    )
+    return ("AUC", f"{scores.auc:.4f}", meaning)
+
+
+def render_confusion(scores: ClassificationScores) -> str:
+    """The confusion matrix, darker where there are more rows."""
+    names = scores.names
+    top = "".join(f'<th scope="col">{escape(truncate(name))}</th>' for name in names)
     rows = []
-    for name, line in zip(names, counts, strict=True):
-        whole = max(line.sum(), 1e-300)
+    for name, counts in zip(names, scores.confusion, strict=True):
+        shares = counts / max(counts.sum(), 1e-300)
         cells = "".join(
-            f'<td style="--share:{count / whole:.3f}" title="{percent(count / whole)} '
-            f'of {escape(name)}">{number(float(count))}</td>'
-            for count in line
+            f'<td style="--share:{share:.3f}" title="{format_percent(share)} '
+            f'of {escape(name)}">{format_number(float(count))}</td>'
+            for share, count in zip(shares, counts, strict=True)
         )
-        rows.append(f'<tr><th scope="row">{escape(cut(name))}</th>{cells}</tr>')
+        rows.append(f'<tr><th scope="row">{escape(truncate(name))}</th>{cells}</tr>')
     broad = ' class="broad"' if len(names) > _NARROW else ""
     return (
-        f'<figure{broad}><h3>Confusion</h3><div class="wide" tabindex="0" '
-        'role="region" aria-label="Confusion of classes"><table class="confusion">'
-        "<caption>Truth down, prediction across</caption><thead><tr><td></td>"
-        f"{top}</tr></thead><tbody>{''.join(rows)}</tbody></table></div><figcaption>"
-        "How many rows of each class are taken for which. The diagonal is right; a "
-        "dark cell beside it is a pair that is mixed up.</figcaption></figure>"
+        f'<figure{broad}><h3>Confusion matrix</h3><div class="wide" tabindex="0" '
+        'role="region" aria-label="Confusion matrix"><table class="confusion">'
+        "<caption>Rows: true class. Columns: predicted class.</caption>"
+        f"<thead><tr><td></td>{top}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        "</div><figcaption>Number of rows of each class by predicted class. The "
+        "diagonal is correct; dark cells off the diagonal are classes that are often "
+        "confused.</figcaption></figure>"
     )
 
 
-def spectrum_words(found: Spectrum) -> str:
-    """The equivalent depth in words."""
+def describe_spectrum(spectrum: Spectrum) -> str:
+    """The equivalent depth as a sentence."""
     layers = (
-        "one hidden layer" if found.layers == 1 else f"{found.layers} hidden layers"
+        "one hidden layer"
+        if spectrum.layers == 1
+        else f"{spectrum.layers} hidden layers"
     )
-    if found.layers <= 2:
-        means = "Shallow: it expects smooth functions with little fine structure."
-    elif found.layers <= 8:
-        means = "Of middling depth: it expects some fine structure on smooth trends."
+    if spectrum.layers <= 2:
+        meaning = "This is shallow: the prior expects smooth functions."
+    elif spectrum.layers <= 8:
+        meaning = "The prior expects smooth trends with some fine structure."
     else:
-        means = "Deep: it expects fine structure and lets distant rows tell little."
-    beta = f" (β = {number(found.beta, 3)})" if np.isfinite(found.beta) else ""
+        meaning = (
+            "This is deep: the prior expects fine structure, and distant rows have "
+            "little influence on each other."
+        )
+    beta = ""
+    if np.isfinite(spectrum.beta):
+        beta = f" (β = {format_number(spectrum.beta, 3)})"
     return (
-        "The prior that was learned is nearest to that of an infinitely wide network "
-        f"with {layers}{beta}. {means}"
+        "The learned prior is closest to that of an infinitely wide network with "
+        f"{layers}{beta}. {meaning}"
     )
 
 
-def worst_rows(
-    model: Any, rows: HeldOut, scores: RegressionScores | ClassScores, order: np.ndarray
-) -> str:
-    """The rows that are predicted worst; ``order`` has the columns to show first."""
-    columns = order[:_WORST_COLUMNS].tolist()
-    names = [cut(column_names(model)[place], _LONGEST_NAME) for place in columns]
-    if isinstance(scores, RegressionScores):
-        worst = np.argsort(-np.abs(scores.off), kind="stable")[:_WORST]
-        ends = model.predict_interval(rows.taken(worst), 0.9, **rows.exposed(worst))
-        ends = ends.reshape(len(worst), 2)
-        told = [
-            [
-                number(float(rows.y[row])),
-                number(float(scores.mean[row])),
-                f"{number(low)} to {number(high)}",
-                number(float(scores.off[row]), 3),
-            ]
-            for row, (low, high) in zip(worst, ends, strict=True)
-        ]
-        head = [rows.target, "predicted", "90 % interval", "deviations off"]
-    else:
-        worst = np.argsort(scores.likely, kind="stable")[:_WORST]
-        guess = scores.chance.argmax(axis=1)
-        told = [
-            [
-                scores.names[int(rows.y[row])],
-                scores.names[guess[row]],
-                percent(scores.chance[row].max()),
-                percent(float(scores.likely[row]), 2),
-            ]
-            for row in worst
-        ]
-        head = [rows.target, "predicted", "its probability", "probability of the truth"]
-    cells = cells_of(rows, model.columns_, worst)
-    body = [
-        [str(rows.numbers[row]), *said, *(cells[place][line] for place in columns)]
-        for line, (row, said) in enumerate(zip(worst, told, strict=True))
-    ]
-    return table("Rows that are predicted worst", ["row", *head, *names], body)
-
-
-def effects(found: list[Effect], target: str, classes: bool) -> str:
-    """Effects of columns, side by side."""
-    return grid(*(effect_figure(one, target, classes) for one in found))
-
-
-def globe(found: Globe) -> str:
-    """Globes that turn together, drawn by the page's script."""
-    data = json.dumps(found.stored(), separators=(",", ":")).replace("<", "\\u003c")
-    shown = "".join(
-        f'<figure class="globe"><h3>{escape(layer.name)}</h3>'
-        f'<canvas width="520" height="520" tabindex="0" role="img" '
-        f'data-layer="{place}" aria-label="Globe of {escape(layer.name)}, from '
-        f"{number(float(layer.values.min()))} to {number(float(layer.values.max()))}. "
-        'Arrow keys turn it."></canvas><div class="ramp" aria-hidden="true"></div>'
-        f'<div class="ends"><span>{number(float(layer.values.min()))}</span>'
-        f"<output></output><span>{number(float(layer.values.max()))}</span></div>"
-        "</figure>"
-        for place, layer in enumerate(found.layers)
-    )
+def render_globe(globe: Globe) -> str:
+    """Globes that turn together, drawn by the script of the page."""
+    data = json.dumps(globe.encode(), separators=(",", ":")).replace("<", "\\u003c")
+    figures = []
+    for index, layer in enumerate(globe.layers):
+        low = format_number(float(layer.values.min()))
+        high = format_number(float(layer.values.max()))
+        name = escape(layer.name)
+        figures.append(
+            f'<figure class="globe"><h3>{name}</h3>'
+            f'<canvas width="520" height="520" tabindex="0" role="img" '
+            f'data-layer="{index}" aria-label="Globe: {name}, from {low} to {high}. '
+            'Arrow keys turn it."></canvas><div class="ramp" aria-hidden="true"></div>'
+            f'<div class="ends"><span>{low}</span><output></output>'
+            f"<span>{high}</span></div></figure>"
+        )
     return (
-        f'<div class="figures">{shown}</div><p class="hint">Drag to turn, or use the '
-        "arrow keys; Home comes back. Dots are held-out rows.</p><noscript><p>The "
-        "globe is drawn by a script, which is switched off.</p></noscript>"
+        f'<div class="figures">{"".join(figures)}</div><p class="hint">Drag the globe '
+        "or use the arrow keys to turn it; Home resets the view. Dots are held-out "
+        "rows.</p><noscript><p>The globe needs JavaScript, which is disabled.</p>"
+        "</noscript>"
         f'<script type="application/json" id="globe-data">{data}</script>'
     )
 
 
-def settings(found: list[tuple[str, str]]) -> str:
-    """What is needed to do the same again."""
+def render_settings(settings: list[tuple[str, str]]) -> str:
+    """Names and values of settings."""
     pairs = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in found
+        for name, value in settings
     )
     return f'<dl class="settings">{pairs}</dl>'

@@ -1,17 +1,17 @@
-"""A report of a fitted model on held-out rows: one HTML file for people to look at.
+"""A report of a fitted model on held-out rows, as one HTML file.
 
-`rows` checks what is given; `scores`, `classes`, `effects`, `learned` and `globe`
-compute numbers; `drawing`, `figures` and `model_figures` draw them as SVG; `sections`
-and `page` put them in order. The file needs no network: styles, script and figures are
-all in it.
+`zonal.scores` checks the rows and computes scores; `partial_dependence`, `spectrum` and
+`globe` compute the other results; `drawing`, `score_figures` and `model_figures` draw
+SVG; `largest_errors`, `settings` and `sections` write HTML, and `page` assembles it.
+The file needs no network: it includes styles, script and figures.
 """
 
 import os
 from pathlib import Path
 from typing import Any
 
-from zonal.report.page import page_of
-from zonal.scores.held_out import held_out
+from zonal.report.page import build_page
+from zonal.scores.held_out import check_held_out
 
 __all__ = ["write_report"]
 
@@ -26,26 +26,27 @@ def write_report(
     sample_weight: Any = None,
     exposure: Any = None,
 ) -> None:
-    """Write what a fitted model makes of held-out rows to one HTML file.
+    """Write a report of a fitted model on held-out rows to one HTML file.
 
     Parameters
     ----------
     model
-        A fitted `SphericalGPRegressor` of one target, or `SphericalGPClassifier`.
+        A fitted `SphericalGPRegressor` with one target, or `SphericalGPClassifier`.
     X
-        Rows that the model was not fitted to: a frame or an array, as in ``predict``.
+        Rows that the model was not fitted to: a data frame or an array, as for
+        ``predict``.
     y
-        Their targets or classes. They are called what a series of them is called, or
-        what they were called when the model was fitted.
+        Targets or classes of these rows. The target is named after the series, or as
+        it was when the model was fitted.
     path
-        The file to write. It appears as a whole or not at all.
+        The file to write. It appears complete or not at all.
     title
-        What stands at the top; by default the target and the kind of model.
+        Title of the report; by default "Predicted" and the name of the target.
     sample_weight
-        How often each row counts.
+        Weight of each row.
     exposure
-        What each row's rate is multiplied by, for counts; one without it. (Effects of
-        columns are those of one unit all the same.)
+        Exposure of each row, which multiplies its rate, for counts; 1 by default.
+        Partial dependence always uses an exposure of 1.
 
     Examples
     --------
@@ -61,12 +62,12 @@ def write_report(
     ...     "A sine" in Path(f"{folder}/sine.html").read_text(encoding="utf-8")
     True
     """
-    rows = held_out(model, X, y, sample_weight, exposure)
-    page = page_of(model, rows, title)
-    beside = Path(f"{os.fspath(path)}.part")
+    rows = check_held_out(model, X, y, sample_weight, exposure)
+    page = build_page(model, rows, title)
+    temporary = Path(f"{os.fspath(path)}.part")
     try:
-        beside.write_text(page, encoding="utf-8")
-        beside.replace(path)
+        temporary.write_text(page, encoding="utf-8")
+        temporary.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

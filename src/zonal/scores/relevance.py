@@ -1,4 +1,4 @@
-"""Relevance of columns, by name, in the order in which people read it."""
+"""Relevance of columns by name, the most relevant first."""
 
 from typing import Any
 
@@ -6,42 +6,44 @@ import numpy as np
 
 from zonal.prior.sphere import LatitudeLongitude
 
-__all__ = ["column_names", "relevance_of", "relevances"]
+__all__ = ["get_column_names", "get_relevance", "rank_columns"]
 
 
-def column_names(model: Any) -> list[str]:
-    """What columns are called, with words for those of an array, which have none."""
+def get_column_names(model: Any) -> list[str]:
+    """Names of the columns; those of an array, which has none, are numbered."""
     if isinstance(model.process_.basis.sphere, LatitudeLongitude):
-        unnamed = ("latitude", "longitude")
+        defaults = ["latitude", "longitude"]
     else:
-        unnamed = [f"column {place}" for place in range(model.n_features_in_)]
-    pairs = zip(model.columns_.names, unnamed, strict=True)
-    return [name if isinstance(name, str) else other for name, other in pairs]
+        defaults = [f"column {index}" for index in range(model.n_features_in_)]
+    pairs = zip(model.columns_.names, defaults, strict=True)
+    return [name if isinstance(name, str) else default for name, default in pairs]
 
 
-def relevance_of(model: Any) -> np.ndarray | None:
-    """Each column's share in telling rows apart; None where rows are points."""
+def get_relevance(model: Any) -> np.ndarray | None:
+    """Relevance of each column; None when rows are points on a sphere."""
     return getattr(model, "relevance_", None)
 
 
-def relevances(model: Any, most: int = 15) -> list[tuple[str, float]]:
-    """The most relevant columns; latitude and longitude are one place."""
-    shares = relevance_of(model)
-    if shares is None:
+def rank_columns(model: Any, limit: int = 15) -> list[tuple[str, float]]:
+    """Names and relevances of the `limit` most relevant columns, and of the rest.
+
+    Latitude and longitude count as one column.
+    """
+    relevance = get_relevance(model)
+    if relevance is None:
         return []
-    columns = model.columns_.columns
-    named = column_names(model)
-    kinds = [column.kind for column in columns]
+    names = get_column_names(model)
+    kinds = [column.kind for column in model.columns_.columns]
     if "latitude" in kinds:
-        pair = (named[kinds.index("latitude")], named[kinds.index("longitude")])
-        named[kinds.index("latitude")] = ", ".join(pair)
+        latitude, longitude = kinds.index("latitude"), kinds.index("longitude")
+        names[latitude] = f"{names[latitude]}, {names[longitude]}"
     order = [
-        place
-        for place in np.argsort(-shares, kind="stable")
-        if columns[place].kind != "longitude"
+        index
+        for index in np.argsort(-relevance, kind="stable")
+        if kinds[index] != "longitude"
     ]
-    found = [(named[place], float(shares[place])) for place in order[:most]]
-    if len(order) > most:
-        rest = float(shares[order[most:]].sum())
-        found.append((f"{len(order) - most} more", rest))
-    return found
+    ranked = [(names[index], float(relevance[index])) for index in order[:limit]]
+    if len(order) > limit:
+        rest = float(relevance[order[limit:]].sum())
+        ranked.append((f"{len(order) - limit} more", rest))
+    return ranked

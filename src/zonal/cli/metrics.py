@@ -1,0 +1,46 @@
+"""Scores as table rows for people to read."""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["describe_metrics"]
+
+
+def describe_metrics(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Names and values of scores, each with an explanation."""
+    table = [("test rows", f"{metrics['rows']:,}", "")]
+    if "rmse" in metrics:
+        return table + _describe_regression(metrics)
+    return table + _describe_classification(metrics)
+
+
+def _describe_regression(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
+    table = [
+        ("RMSE", f"{metrics['rmse']:.4g}", "root mean squared error"),
+        ("R²", f"{metrics['r2']:.4f}", "share of the variance explained"),
+        ("NLL", f"{metrics['nll']:.4f}", "mean negative log density; lower is better"),
+    ]
+    if np.isfinite(metrics["crps"]):
+        meaning = "continuous ranked probability score; lower is better"
+        table.append(("CRPS", f"{metrics['crps']:.4g}", meaning))
+    return table + [
+        (f"{level} intervals", f"{share:.1%}", "of the test rows lie inside")
+        for level, share in metrics["coverage"].items()
+    ]
+
+
+def _describe_classification(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
+    majority = (
+        f"always predicting the most frequent class: {metrics['most_frequent']:.4f}"
+    )
+    table = [("accuracy", f"{metrics['accuracy']:.4f}", majority)]
+    if np.isfinite(metrics["auc"]):
+        meaning = "area under the ROC curve; 0.5 is guessing, 1 is perfect"
+        table.append(("AUC", f"{metrics['auc']:.4f}", meaning))
+    log_loss = "mean negative log probability of the true class; lower is better"
+    return [
+        *table,
+        ("log loss", f"{metrics['log_loss']:.4f}", log_loss),
+        ("ECE", f"{metrics['ece']:.4f}", "expected calibration error"),
+    ]

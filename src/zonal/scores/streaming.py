@@ -1,0 +1,105 @@
+"""Scores of a model on rows with known targets, read one batch at a time."""
+
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from zonal.estimators.classifier import SphericalGPClassifier
+from zonal.scores.classification import score_classification
+from zonal.scores.held_out import HeldOut, check_held_out
+from zonal.scores.regression import HEADLINE_LEVELS, score_regression
+from zonal.tables.batches import BatchReader, naming, read_ahead, values_of
+
+__all__ = ["score_stream"]
+
+
+def score_stream(
+    model: Any, stream: BatchReader, target: str, weight: str | None = None
+) -> dict[str, Any]:
+    """Scores over all rows of a stream, as plain numbers by name."""
+    if isinstance(model, SphericalGPClassifier):
+        return _score_classifier(model, stream, target, weight)
+    return _score_regressor(model, stream, target, weight)
+
+
+def _score_regressor(
+    model: Any, stream: BatchReader, target: str, weight: str | None
+) -> dict[str, Any]:
+    sums: dict[str, float] = collections.defaultdict(float)
+    covered = np.zeros(len(HEADLINE_LEVELS))
+    n_rows, total, mean, squares = 0, 0.0, 0.0, 0.0
+    for batch in _held_out_batches(model, stream, target, weight):
+        scores = score_regression(model.predict_dist(batch.table), batch)
+        batch_total = float(batch.weight.sum())
+        batch_mean = float(np.average(batch.y, weights=batch.weight))
+        n_rows += len(batch)
+        # Chan, Golub & LeVeque (1983): squares around the running mean, because sums
+        # of raw squares lose all digits when targets lie far from zero.
+        shift = batch_mean - mean
+        squares += batch_total * scores.target_std**2
+        squares += shift**2 * batch_total * total / (batch_total + total)
+        total += batch_total
+        mean += shift * batch_total / total
+        crps = np.nan if scores.crps is None else scores.crps
+        sums["squared_error"] += batch_total * scores.rmse**2
+        sums["log_density"] += batch_total * scores.mean_log_density
+        sums["crps"] += batch_total * crps
+        covered += batch_total * np.array([share for _, share in scores.coverage])
+    if not total > 0:
+        raise ValueError("all weights are zero: there are no rows to score")
+    return {
+        "rows": n_rows,
+        "rmse": float(np.sqrt(sums["squared_error"] / total)),
+        "r2": 1 - sums["squared_error"] / squares if squares > 0 else np.nan,
+        "nll": -sums["log_density"] / total,
+        "crps": sums["crps"] / total,
+        "coverage": {
+            f"{level:.0%}": share
+            for level, share in zip(HEADLINE_LEVELS, covered / total, strict=True)
+        },
+    }
+
+
+def _score_classifier(
+    model: Any, stream: BatchReader, target: str, weight: str | None
+) -> dict[str, Any]:
+    # Rankings such as the AUC need the probabilities of all rows at once.
+    batches = [
+        (model.predict_proba(batch.table), batch.y, batch.weight)
+        for batch in _held_out_batches(model, stream, target, weight)
+    ]
+    if not batches:
+        raise ValueError("all weights are zero: there are no rows to score")
+    probabilities, codes, weights = map(np.concatenate, zip(*batches, strict=True))
+    rows = HeldOut(None, codes, weights, np.arange(len(codes)), target)
+    scores = score_classification(probabilities, tuple(map(str, model.classes_)), rows)
+    return {
+        "rows": len(codes),
+        "accuracy": scores.accuracy,
+        "most_frequent": scores.majority_share,
+        "auc": np.nan if scores.auc is None else scores.auc,
+        "log_loss": scores.log_loss,
+        "ece": scores.ece,
+    }
+
+
+def _held_out_batches(
+    model: Any, stream: BatchReader, target: str, weight: str | None
+) -> Iterator[HeldOut]:
+    """Checked rows with their targets, one batch at a time."""
+    inputs = model.columns_.input_names
+    needed = [*inputs, target] if weight is None else [*inputs, target, weight]
+    empty = True
+    for frame, origin, _ in read_ahead(stream.batches(needed)):
+        empty = False
+        weights = None if weight is None else values_of(frame, weight)
+        if weights is not None and np.all(weights == 0):
+            continue
+        table = nw.from_native(frame).select(inputs).to_native()
+        with naming(origin):
+            yield check_held_out(model, table, values_of(frame, target), weights)
+    if empty:
+        raise ValueError("the table has no rows; give at least one")
