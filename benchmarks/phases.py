@@ -18,6 +18,7 @@ import time
 import warnings
 
 import numpy as np
+from sklearn.cluster import MiniBatchKMeans
 from zonal_bench.tables import data_folder, uci_split
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
@@ -39,22 +40,38 @@ STARTS = ("drawn", "greedy", "kmeans", "random")
 def started(start: str, levels: int, features: int, x: np.ndarray) -> Basis:
     sphere = ARD(np.full(x.shape[1], SCALE))
     kernel = ContinuousDepth(1.0, levels)
-    known = "random" if start == "greedy" else start
+    known = start if start in ("drawn", "random") else "random"
     basis = Basis.build(sphere, kernel, features, rows=x, start=known)
-    if start != "greedy":
+    if start == known:
         return basis
     bands = []
     points = np.unique(sphere.points(x)[0], axis=0)
     for band in basis.bands:
         if isinstance(band, Band):
-            shape = numpy_shape(band_kernel(band, kernel, sphere.dimension))
-            phases = greedy_phases(points, len(band.phases), shape)
+            if start == "kmeans":
+                phases = kmeans_phases(points, len(band.phases))
+            else:
+                shape = numpy_shape(band_kernel(band, kernel, sphere.dimension))
+                phases = greedy_phases(points, len(band.phases), shape)
             band = dataclasses.replace(band, phases=phases)
         bands.append(band)
     return dataclasses.replace(basis, bands=tuple(bands))
 
 
-def told(start: str, levels: int, features: int, steps: int, x, y) -> None:
+def kmeans_phases(points: np.ndarray, count: int) -> np.ndarray:
+    """Cluster centres of the points, put back on the sphere."""
+    kmeans = MiniBatchKMeans(
+        n_clusters=count,
+        batch_size=max(1024, 4 * count),
+        n_init=1,  # pyright: ignore[reportArgumentType]
+        random_state=0,
+        reassignment_ratio=0.0,
+    )
+    centres = kmeans.fit(points).cluster_centers_.astype(np.float64)
+    return centres / np.linalg.norm(centres, axis=1, keepdims=True)
+
+
+def print_start(start: str, levels: int, features: int, steps: int, x, y) -> None:
     begin = time.perf_counter()
     basis = started(start, levels, features, x[:6_000])
     seconds = time.perf_counter() - begin
@@ -89,7 +106,8 @@ def main() -> None:
             print(f"  {name}, {levels} levels, {options.features} features")
             with quiet_phases():
                 for start in STARTS:
-                    told(start, levels, options.features, options.steps, x, split.y)
+                    size = levels, options.features, options.steps
+                    print_start(start, *size, x, split.y)
 
 
 if __name__ == "__main__":

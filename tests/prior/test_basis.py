@@ -311,7 +311,7 @@ def test_bad_input():
         Basis(ARD.isotropic(2), short, (Band(2, 5, np.eye(4)),))
     with pytest.raises(ValueError, match="variance must be positive"):
         Basis(ARD.isotropic(2), short, (CompleteLevel(0),), variance=-1.0)
-    with pytest.raises(ValueError, match="start is 'drawn'"):
+    with pytest.raises(ValueError, match="start must be 'drawn'"):
         Basis.build(ARD.isotropic(2), NTK(1), 20, start="best")
     basis = Basis.build(ARD.isotropic(2), NTK(1), 20)
     with pytest.raises(ValueError, match="column 1 is not finite in row 2"):

@@ -23,7 +23,7 @@ from zonal.prior.bands import Band, CompleteLevel, band_energies, band_kernel
 from zonal.prior.kernels import NTK, Kernel, equivalent_depth, nearest_depth
 from zonal.prior.layouts import Plan, plan_bands
 from zonal.prior.parameters import POSITIVE, Number, check_values, learned
-from zonal.prior.phases import drawn_phases, kmeans_phases, random_phases
+from zonal.prior.phases import drawn_phases, random_phases
 from zonal.prior.sphere import Sphere
 from zonal.saving import savable
 
@@ -250,13 +250,11 @@ def _start(
     start: str,
     seed: int,
 ) -> np.ndarray:
-    if start not in ("drawn", "kmeans", "random"):
-        raise ValueError(f"start is 'drawn', 'kmeans' or 'random', not {start!r}")
+    if start not in ("drawn", "random"):
+        raise ValueError(f"start must be 'drawn' or 'random', not {start!r}")
     if points is None or start == "random":
         return random_phases(plan.size, sphere.dimension, seed + plan.first)
     size = min(plan.size, len(points))
-    if start == "kmeans":
-        return kmeans_phases(points, size, seed + plan.first)
     band = Band(plan.first, plan.last, points[:1])
     shape = numpy_shape(band_kernel(band, kernel, sphere.dimension))
     return drawn_phases(points, size, shape, seed=seed + plan.first)
