@@ -27,7 +27,7 @@ from zonal.engine.features import quiet_phases
 from zonal.engine.scales import fit_scales
 from zonal.engine.statistics import collect
 from zonal.learning.ascent import Ascent
-from zonal.prior.band_values import numpy_shape
+from zonal.prior.backends import numpy_kernel
 from zonal.prior.bands import Band, band_kernel
 from zonal.prior.phases import greedy_phases
 from zonal.tables.scaling import Scaling
@@ -51,7 +51,7 @@ def started(start: str, levels: int, features: int, x: np.ndarray) -> Basis:
             if start == "kmeans":
                 phases = kmeans_phases(points, len(band.phases))
             else:
-                shape = numpy_shape(band_kernel(band, kernel, sphere.dimension))
+                shape = numpy_kernel(band_kernel(band, kernel, sphere.dimension))
                 phases = greedy_phases(points, len(band.phases), shape)
             band = dataclasses.replace(band, phases=phases)
         bands.append(band)
@@ -67,7 +67,7 @@ def kmeans_phases(points: np.ndarray, count: int) -> np.ndarray:
         random_state=0,
         reassignment_ratio=0.0,
     )
-    centres = kmeans.fit(points).cluster_centers_.astype(np.float64)
+    centres = np.asarray(kmeans.fit(points).cluster_centers_, np.float64)
     return centres / np.linalg.norm(centres, axis=1, keepdims=True)
 
 

@@ -22,7 +22,7 @@ from zonal import (
     UnitVectors,
     whiten,
 )
-from zonal.prior.band_values import numpy_shape
+from zonal.prior.backends import numpy_kernel
 from zonal.prior.bands import band_kernel
 from zonal.prior.parameters import free, free_gradient, named, with_free, with_values
 from zonal.prior.phases import random_phases
@@ -192,7 +192,7 @@ def test_endless_bands_of_step_networks(depth):
     weights = kernel.level_weights(9, 1)
     t = np.clip(sphere.points(x)[0] @ sphere.points(x)[0].T, -1, 1)
     tail = (whole - gegenbauer(t, 1, 9) @ weights) / (1 - weights.sum())
-    shape = numpy_shape(band_kernel(Band(2, None, np.eye(1, 9)), kernel, 9))
+    shape = numpy_kernel(band_kernel(Band(2, None, np.eye(1, 9)), kernel, 9))
     assert np.allclose(shape(t), tail, atol=1e-9)
 
 
