@@ -15,7 +15,7 @@ import numpy as np
 
 from zonal.cli.words import counted
 from zonal.tables.batches import Batch, BatchReader, check_columns, values_of
-from zonal.tables.files import found_files
+from zonal.tables.files import list_files
 from zonal.tables.streams import Stream
 
 __all__ = [
@@ -70,7 +70,7 @@ def checked_output(path: str, *others: str) -> Path:
         raise ValueError(f"{folder} cannot be written to; name a file elsewhere")
     taken = list(others)
     for other in filter(os.path.isdir, others):
-        taken += found_files(other)
+        taken += list_files(other)
     if out.resolve() in [Path(one).resolve() for one in taken]:
         raise ValueError(f"{out} is read or written already; name another file")
     return out

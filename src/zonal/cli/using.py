@@ -33,7 +33,7 @@ from zonal.scores.batches import measured
 from zonal.tables.batches import (
     BatchReader,
     check_columns,
-    naming,
+    prefix_errors,
     read_ahead,
     values_of,
 )
@@ -104,7 +104,7 @@ def _predictions(
     read = list(dict.fromkeys([*inputs, *kept]))
     for frame, origin, _ in read_ahead(stream.batches(read)):
         batch = nw.from_native(frame, eager_only=True)
-        with naming(origin):
+        with prefix_errors(origin):
             said = _said(model, batch.select(inputs).to_native(), coverage)
         for name in reversed(kept):
             column = batch.get_column(name).to_arrow()

@@ -4,7 +4,7 @@ Both are modules with the functions of `KernelBackend`, and agree to rounding.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +19,7 @@ __all__ = ["KernelBackend", "backend_for", "numpy_kernel"]
 _MAX_NUMPY_POINTS = 50_000
 
 
+@runtime_checkable
 class KernelBackend(Protocol):
     """Kernel values between rows and phases, Gram matrices, and their gradients."""
 

@@ -11,7 +11,7 @@ from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.scores.classes import class_scores
 from zonal.scores.held_out import HeldOut, held_out
 from zonal.scores.numbers import STATED, regression_scores
-from zonal.tables.batches import BatchReader, naming, read_ahead, values_of
+from zonal.tables.batches import BatchReader, prefix_errors, read_ahead, values_of
 
 __all__ = ["measured"]
 
@@ -94,7 +94,7 @@ def _parts(
         if weights is not None and np.all(weights == 0):
             continue
         table = nw.from_native(frame).select(inputs).to_native()
-        with naming(origin):
+        with prefix_errors(origin):
             yield held_out(model, table, values_of(frame, target), weights)
     if none:
         raise ValueError("the table has no rows; give it at least one")

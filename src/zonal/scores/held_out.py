@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.estimators.regressor import SphericalGPRegressor
 from zonal.likelihoods.counts import CountLikelihood
-from zonal.tables.frames import two_dimensional
+from zonal.tables.frames import as_2d_array
 from zonal.tables.sampling import row_bits
 
 __all__ = ["HeldOut", "held_out"]
@@ -71,7 +71,7 @@ def held_out(
     check_is_fitted(model)
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame) and not hasattr(table, "shape"):
-        table = two_dimensional(table)
+        table = as_2d_array(table)
     count = (frame if isinstance(frame, nw.DataFrame) else table).shape[0]
     if count == 0:
         raise ValueError("X has no rows; a report needs at least one held-out row")
