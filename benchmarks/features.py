@@ -149,7 +149,7 @@ def rounding(sizes: list[tuple[int, int]]) -> None:
             up = np.float32(2 * k + dimension - 2) * grid * plain
             step = (up - np.float32(k) * before) / np.float32(k + dimension - 2)
             before, plain = plain, step
-        series = level_sum(grid, np.ones(1, np.float32), dimension, [level])
+        series = level_sum(grid, np.eye(1, level + 1, level)[0], dimension)
         ways = (plain, gegenbauer_level(grid, level, dimension), np.asarray(series))
         errors = " ".join(f"{np.abs(way - truth).max():9.1e}" for way in ways)
         print(f"  {dimension:4d} {level:4d} {errors}")

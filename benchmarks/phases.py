@@ -18,6 +18,7 @@ import time
 import warnings
 
 import numpy as np
+from sklearn.cluster import MiniBatchKMeans
 from zonal_bench.tables import find_data_folder, load_uci_split
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
@@ -26,7 +27,7 @@ from zonal.engine.features import quiet_phases
 from zonal.engine.scales import fit_scales
 from zonal.engine.statistics import collect
 from zonal.learning.ascent import Ascent
-from zonal.prior.band_values import numpy_shape
+from zonal.prior.backends import numpy_kernel
 from zonal.prior.bands import Band, band_kernel
 from zonal.prior.phases import greedy_phases
 from zonal.tables.scaling import Scaling
@@ -39,19 +40,35 @@ STARTS = ("drawn", "greedy", "kmeans", "random")
 def build_basis(start: str, levels: int, features: int, x: np.ndarray) -> Basis:
     sphere = ARD(np.full(x.shape[1], SCALE))
     kernel = ContinuousDepth(1.0, levels)
-    known = "random" if start == "greedy" else start
+    known = start if start in ("drawn", "random") else "random"
     basis = Basis.build(sphere, kernel, features, rows=x, start=known)
-    if start != "greedy":
+    if start == known:
         return basis
     bands = []
     points = np.unique(sphere.points(x)[0], axis=0)
     for band in basis.bands:
         if isinstance(band, Band):
-            shape = numpy_shape(band_kernel(band, kernel, sphere.dimension))
-            phases = greedy_phases(points, len(band.phases), shape)
+            if start == "kmeans":
+                phases = kmeans_phases(points, len(band.phases))
+            else:
+                shape = numpy_kernel(band_kernel(band, kernel, sphere.dimension))
+                phases = greedy_phases(points, len(band.phases), shape)
             band = dataclasses.replace(band, phases=phases)
         bands.append(band)
     return dataclasses.replace(basis, bands=tuple(bands))
+
+
+def kmeans_phases(points: np.ndarray, count: int) -> np.ndarray:
+    """Cluster centres of the points, put back on the sphere."""
+    kmeans = MiniBatchKMeans(
+        n_clusters=count,
+        batch_size=max(1024, 4 * count),
+        n_init=1,  # pyright: ignore[reportArgumentType]
+        random_state=0,
+        reassignment_ratio=0.0,
+    )
+    centres = np.asarray(kmeans.fit(points).cluster_centers_, np.float64)
+    return centres / np.linalg.norm(centres, axis=1, keepdims=True)
 
 
 def compare_start(start: str, levels: int, features: int, steps: int, x, y) -> None:

@@ -22,7 +22,7 @@ from zonal import (
     UnitVectors,
     whiten,
 )
-from zonal.prior.band_values import numpy_shape
+from zonal.prior.backends import numpy_kernel
 from zonal.prior.bands import band_kernel
 from zonal.prior.parameters import free, free_gradient, named, with_free, with_values
 from zonal.prior.phases import random_phases
@@ -192,7 +192,7 @@ def test_endless_bands_of_step_networks(depth):
     weights = kernel.level_weights(9, 1)
     t = np.clip(sphere.points(x)[0] @ sphere.points(x)[0].T, -1, 1)
     tail = (whole - gegenbauer(t, 1, 9) @ weights) / (1 - weights.sum())
-    shape = numpy_shape(band_kernel(Band(2, None, np.eye(1, 9)), kernel, 9))
+    shape = numpy_kernel(band_kernel(Band(2, None, np.eye(1, 9)), kernel, 9))
     assert np.allclose(shape(t), tail, atol=1e-9)
 
 
@@ -311,7 +311,7 @@ def test_bad_input():
         Basis(ARD.isotropic(2), short, (Band(2, 5, np.eye(4)),))
     with pytest.raises(ValueError, match="variance must be positive"):
         Basis(ARD.isotropic(2), short, (CompleteLevel(0),), variance=-1.0)
-    with pytest.raises(ValueError, match="start is 'drawn'"):
+    with pytest.raises(ValueError, match="start must be 'drawn'"):
         Basis.build(ARD.isotropic(2), NTK(1), 20, start="best")
     basis = Basis.build(ARD.isotropic(2), NTK(1), 20)
     with pytest.raises(ValueError, match="column 1 is not finite in row 2"):

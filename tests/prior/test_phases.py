@@ -1,4 +1,4 @@
-"""Phases: complete, greedy, drawn, clustered, random."""
+"""Phases: complete, greedy, drawn, random."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from zonal.prior.phases import (
     complete_phases,
     drawn_phases,
     greedy_phases,
-    kmeans_phases,
     random_phases,
 )
 from zonal.prior.polynomials import gegenbauer_level, harmonic_count
@@ -65,26 +64,9 @@ def test_greedy_survives_duplicates():
     assert len(np.unique(chosen[:3], axis=0)) == 3
 
 
-def test_kmeans_finds_clusters():
-    centres = np.eye(4)
-    generator = np.random.default_rng(0)
-    rows = np.repeat(centres, 100, axis=0) + 0.05 * generator.normal(size=(400, 4))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    found = kmeans_phases(rows, 4)
-    assert np.allclose(np.linalg.norm(found, axis=1), 1)
-    assert np.all((found @ centres.T).max(axis=0) > 0.99)
-
-
-def test_kmeans_of_opposite_rows_is_a_direction():
-    rows = np.array([[1.0, 0.0], [-1.0, 0.0]])
-    assert np.allclose(np.linalg.norm(kmeans_phases(rows, 1), axis=1), 1)
-
-
 def test_bad_input():
     with pytest.raises(ValueError, match="5 phases were asked of 3 candidates"):
         greedy_phases(np.eye(3), 5, lambda t: t)
-    with pytest.raises(ValueError, match="5 phases were asked of 3 rows"):
-        kmeans_phases(np.eye(3), 5)
     with pytest.raises(ValueError, match="dimension 2 or more"):
         random_phases(3, 1)
 

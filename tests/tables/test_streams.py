@@ -1,4 +1,4 @@
-"""Tables in files give the same models as tables in memory."""
+"""Models fitted to files are those fitted to the same rows in memory."""
 
 import time
 
@@ -225,7 +225,7 @@ def test_bad_exposures_in_files_are_named(tmp_path):
             good.predict(path, exposure="hours")
     with pytest.raises(ValueError, match="'minutes' is missing"):
         good.predict(path, exposure="minutes")
-    with pytest.raises(ValueError, match="exposure is the name of a column"):
+    with pytest.raises(ValueError, match="exposure must be the name of a column"):
         good.fit(path, target="count", exposure=table.hours)
     with pytest.raises(ValueError, match="pass weight=, the name of a column"):
         good.fit(path, None, table.times, target="count")
@@ -274,7 +274,7 @@ def test_a_filter_leaves_rows_out(folder):
 
 
 @pytest.mark.parametrize("rows", [ROWS, 120])
-def test_rows_that_a_filter_kept_are_counted_as_such(tmp_path, rows):
+def test_errors_say_that_rows_are_counted_after_the_filter(tmp_path, rows):
     import pyarrow.compute as pc
 
     table = frame(rows)[["a", "y"]].sort_values("y", ignore_index=True)
@@ -287,7 +287,7 @@ def test_rows_that_a_filter_kept_are_counted_as_such(tmp_path, rows):
         SphericalGPRegressor(n_features=20).fit(stream, target="y")
 
 
-def test_a_lazy_frame_is_to_be_collected():
+def test_lazy_frames_raise():
     lazy = pl.from_pandas(frame()[["a", "y"]]).lazy()
     model = SphericalGPRegressor(n_features=20).fit(frame(50)[["a"]], frame(50).y)
     for attempt in (
@@ -299,7 +299,7 @@ def test_a_lazy_frame_is_to_be_collected():
             attempt()
 
 
-def test_a_small_file_is_read_whole(folder):
+def test_a_small_file_gives_the_model_of_the_frame(folder):
     table = frame(120)[["a", "y"]]
     path = folder / "few.parquet"
     table.to_parquet(path)
@@ -324,12 +324,15 @@ BAD = {
     "only once": (lambda f: (Stream.of(iter([])), {}), "only once"),
     "unknown kind": (lambda f: (f / "one.what", {"target": "y"}), "format"),
     "not parquet": (lambda f: (f / "fake.parquet", {"target": "y"}), "fake.parquet"),
-    "no inputs": (lambda f: (frame()[["y"]], {"target": "y"}), "no column beside"),
+    "no inputs": (
+        lambda f: (frame()[["y"]], {"target": "y"}),
+        "no input columns",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_tables_are_refused(folder, case):
+def test_bad_tables_raise(folder, case):
     (folder / "one.what").write_text("a,y\n1,2\n")
     (folder / "fake.parquet").write_text("not at all")
     make, message = BAD[case]
@@ -342,7 +345,7 @@ def test_bad_tables_are_refused(folder, case):
         attempt()
 
 
-def test_a_poisoned_file_is_named(folder, tmp_path):
+def test_errors_name_the_file_and_the_row(folder, tmp_path):
     table = frame()[["a", "y"]]
     for number, start in enumerate(range(0, ROWS, 200)):
         part = table[start : start + 200].copy()
@@ -424,7 +427,7 @@ def test_streams_without_pyarrow_say_what_to_install(monkeypatch):
         Stream.files("some.parquet")
 
 
-def test_zones_of_time_are_the_same_from_file_and_frame(tmp_path):
+def test_time_zones_are_the_same_from_file_and_frame(tmp_path):
     hours = pd.date_range("2024-01-01", periods=400, freq="h", tz="America/New_York")
     table = pd.DataFrame({"t": hours, "y": np.sin(2 * np.pi * hours.hour / 24)})
     table.to_parquet(tmp_path / "t.parquet")
@@ -435,7 +438,7 @@ def test_zones_of_time_are_the_same_from_file_and_frame(tmp_path):
         )
 
 
-def test_the_numbers_of_rows_are_no_input(tmp_path):
+def test_the_index_of_pandas_is_not_an_input(tmp_path):
     table = frame()[["a", "b", "y"]].dropna()
     table[table.a > 0].to_parquet(tmp_path / "filtered.parquet")
     table.set_index("b").to_parquet(tmp_path / "named.parquet")
@@ -467,7 +470,7 @@ def test_folders_with_keys_hidden_files_and_differing_columns(tmp_path):
     assert read.c.isna().sum() == 300
 
 
-def test_texts_of_csv_files(tmp_path):
+def test_strings_in_csv_files(tmp_path):
     (tmp_path / "gaps.csv").write_text("s,y\n" + "u,1\n,2\n" * 10)
     with pytest.raises(ValueError, match="'s' has 10 missing"):
         SphericalGPRegressor().fit(tmp_path / "gaps.csv", target="y")
@@ -480,11 +483,11 @@ def test_the_unreadable_file_is_the_one_named(tmp_path):
     table = frame()[["a", "y"]]
     table[:300].to_parquet(tmp_path / "0.parquet", index=False)
     table[300:].assign(a="x").to_parquet(tmp_path / "1.parquet", index=False)
-    with pytest.raises(ValueError, match="do not go together"):
+    with pytest.raises(ValueError, match="same name but different types"):
         SphericalGPRegressor().fit(tmp_path, target="y")
 
 
-def test_nothing_left_to_read(tmp_path):
+def test_tables_without_rows_raise(tmp_path):
     import pyarrow.compute as pc
 
     table = frame()[["a", "y", "times"]].assign(times=0)
@@ -510,15 +513,15 @@ def test_lists_of_files(folder):
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", ":"])
-def test_delimiters_are_told_from_the_first_line(tmp_path, delimiter):
+def test_delimiters_are_detected_from_the_first_line(tmp_path, delimiter):
     path = tmp_path / "rows.csv"
     path.write_text(f"a{delimiter}b{delimiter}c\n1{delimiter}2{delimiter}3\n")
-    told = Stream.files(path)
-    assert told.names == (["a:b:c"] if delimiter == ":" else ["a", "b", "c"])
+    detected = Stream.files(path)
+    assert detected.names == (["a:b:c"] if delimiter == ":" else ["a", "b", "c"])
     assert Stream.files(path, delimiter=delimiter).names == ["a", "b", "c"]
 
 
-def test_types_are_told_from_more_than_the_first_rows(tmp_path):
+def test_types_are_inferred_from_more_than_the_first_rows(tmp_path):
     path = tmp_path / "late.csv"
     path.write_text("x,y\n" + "1,2\n" * 400_000 + "1.5,2\n")
     total = sum(

@@ -15,7 +15,7 @@ import numpy as np
 
 from zonal.cli.output import format_count
 from zonal.tables.batches import Batch, BatchReader, check_columns, values_of
-from zonal.tables.files import found_files
+from zonal.tables.files import list_files
 from zonal.tables.streams import Stream
 
 __all__ = [
@@ -70,7 +70,7 @@ def check_output_path(path: str, *others: str) -> Path:
         raise ValueError(f"{folder} is not writable; name a file elsewhere")
     in_use = list(others)
     for other in filter(os.path.isdir, others):
-        in_use += found_files(other)
+        in_use += list_files(other)
     if out.resolve() in [Path(other).resolve() for other in in_use]:
         raise ValueError(
             f"{out} is already read or written by this command; name another file"

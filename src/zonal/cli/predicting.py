@@ -38,7 +38,7 @@ from zonal.scores.streaming import score_stream
 from zonal.tables.batches import (
     BatchReader,
     check_columns,
-    naming,
+    prefix_errors,
     read_ahead,
     values_of,
 )
@@ -108,7 +108,7 @@ def _predict_batches(
     to_read = list(dict.fromkeys([*inputs, *ids]))
     for frame, origin, _ in read_ahead(stream.batches(to_read)):
         batch = nw.from_native(frame, eager_only=True)
-        with naming(origin):
+        with prefix_errors(origin):
             table = _predict_table(model, batch.select(inputs).to_native(), coverage)
         for name in reversed(ids):
             if name in table.column_names:

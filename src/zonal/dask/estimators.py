@@ -40,9 +40,9 @@ from zonal.dask.source import (
 from zonal.estimators.base import SphericalGP
 from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.estimators.regressor import SphericalGPRegressor
-from zonal.tables.batches import naming
+from zonal.tables.batches import prefix_errors
 from zonal.tables.chunks import Chunk, by_output
-from zonal.tables.columns import Columns, Look
+from zonal.tables.columns import Columns, ColumnScan
 from zonal.tables.sources import Result, Source
 from zonal.tables.targets import Given
 
@@ -85,13 +85,13 @@ class _Piece(NamedTuple):
 
 
 def _looked(
-    look: Look, some: Callable[[Any], np.ndarray], piece: _Piece
-) -> tuple[Look, np.ndarray] | None:
+    look: ColumnScan, some: Callable[[Any], np.ndarray], piece: _Piece
+) -> tuple[ColumnScan, np.ndarray] | None:
     """What a partition shows of columns and targets; nothing if it is empty."""
     if len(piece.inputs) == 0:
         return None
-    with naming(f"partition {piece.number}"):
-        return look.at(piece.inputs), some(np.asarray(piece.targets))
+    with prefix_errors(f"partition {piece.number}"):
+        return look.scan(piece.inputs), some(np.asarray(piece.targets))
 
 
 def _as_rows(
@@ -106,7 +106,7 @@ def _as_rows(
     ]
     targets, weights, exposure = beside
     given = Given(piece.inputs, targets, weights, exposure=exposure)
-    with naming(f"partition {piece.number}"):
+    with prefix_errors(f"partition {piece.number}"):
         return by_output(local._rows(columns, known, given))
 
 
@@ -223,7 +223,7 @@ class _OnCluster(SphericalGP):
         seen = [one for one in seen if one is not None]
         if not seen:
             raise ValueError("the table has no rows; give it at least one")
-        columns = functools.reduce(Look.merged, [one for one, _ in seen]).columns()
+        columns = functools.reduce(ColumnScan.merge, [one for one, _ in seen]).columns()
         some = np.concatenate([some for _, some in seen])
         known = self._learned_of_targets(some, *of_targets)
         known["target_name_"] = name

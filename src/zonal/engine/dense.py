@@ -20,7 +20,7 @@ from scipy.linalg import cho_solve, get_lapack_funcs
 
 from zonal.engine.blas import single_threaded_blas
 from zonal.engine.linalg import factorise
-from zonal.prior.band_values_numpy import series, series_slope
+from zonal.prior.backend_numpy import series, series_slope
 from zonal.prior.bands import (
     Band,
     CompleteLevel,

@@ -10,7 +10,6 @@ import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -20,7 +19,7 @@ from scipy.linalg import solve_triangular
 
 from zonal.engine.blas import triangular_product
 from zonal.engine.linalg import first_factor
-from zonal.prior.band_values import engine_for
+from zonal.prior.backends import KernelBackend, backend_for
 from zonal.prior.bands import (
     Band,
     BandKernel,
@@ -201,17 +200,17 @@ class Frame(Fields):
                     gradients[f"kernel.{name}"] = np.asarray(total)
         return gradients
 
-    def _engine(self, rows: int) -> tuple[ModuleType, Any]:
+    def _engine(self, rows: int) -> tuple[KernelBackend, Any]:
         """Where to evaluate so many rows, and what is needed for it there."""
         shapes = [band.shape for band in self.bands]
-        engine = engine_for(rows * self.basis.n_features, *shapes)
+        engine = backend_for(rows * self.basis.n_features, *shapes)
         if engine not in self._placed:
             bands = tuple((band.phases, band.shape) for band in self.bands)
-            self._placed[engine] = engine.placed(self.basis.sphere, bands, self.dtype)
+            self._placed[engine] = engine.prepare(self.basis.sphere, bands, self.dtype)
         return engine, self._placed[engine]
 
     @functools.cached_property
-    def _placed(self) -> dict[ModuleType, Any]:
+    def _placed(self) -> dict[KernelBackend, Any]:
         return {}
 
     @functools.cached_property
@@ -247,7 +246,7 @@ def _whitening(
     band: Band | CompleteLevel, phases: np.ndarray, shape: BandKernel
 ) -> Float[np.ndarray, "phases phases"]:
     """L⁻¹ of a band's Gram matrix, with as little jitter as will do."""
-    gram = engine_for(len(phases) ** 2, shape).gram(phases, shape)
+    gram = backend_for(len(phases) ** 2, shape).gram(phases, shape)
     if not band.complete:
         _warn_of_coincidence(band, gram)
     # NumPy's factor: optimisers amplify last bits, and models of 0.1 were learned so.
@@ -301,5 +300,5 @@ def _pull_whitening(frame: BandFrame, products: np.ndarray):
     lower = -np.tril(products)
     lower[np.diag_indices_from(lower)] /= 2
     gram_bar = whitening.T @ (lower + lower.T) @ whitening / 2
-    engine = engine_for(gram_bar.size, frame.shape)
-    return engine.pull_gram(frame.phases, frame.shape, gram_bar)
+    backend = backend_for(gram_bar.size, frame.shape)
+    return backend.pull_gram(np.asarray(frame.phases), frame.shape, gram_bar)

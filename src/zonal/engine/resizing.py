@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from zonal.prior.band_values import numpy_shape
+from zonal.prior.backends import numpy_kernel
 from zonal.prior.bands import Band, CompleteLevel, band_kernel
 from zonal.prior.basis import Basis
 from zonal.prior.phases import drawn_phases
@@ -61,7 +61,7 @@ def _resized(
             old = next((one for one in basis.bands if one.last == band.last), None)
             known = old.phases if isinstance(old, Band) else np.zeros((0, dimension))
             known = known[: len(band.phases)]
-            shape = numpy_shape(band_kernel(band, basis.kernel, dimension))
+            shape = numpy_kernel(band_kernel(band, basis.kernel, dimension))
             extra = len(band.phases) - len(known)
             more = drawn_phases(points, extra, shape, known, seed)
             band = dataclasses.replace(band, phases=np.vstack([known, more]))

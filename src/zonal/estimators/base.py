@@ -23,8 +23,8 @@ from zonal.prior.process import Process
 from zonal.prior.sphere import ARD
 from zonal.saving import write
 from zonal.tables.chunks import Chunk, by_output, joined, merged
-from zonal.tables.columns import Columns, Look
-from zonal.tables.frames import two_dimensional
+from zonal.tables.columns import Columns, ColumnScan
+from zonal.tables.frames import as_2d_array
 from zonal.tables.sources import Source, checked, source_of
 from zonal.tables.streams import stream_of
 from zonal.tables.targets import Given, TargetTable, blocks_of
@@ -61,18 +61,18 @@ class TableMixin:
     _parameter_constraints: ClassVar[dict] = {}
 
     @property
-    def _look(self) -> Look:
+    def _look(self) -> ColumnScan:
         """How to look at a table, before any of it is seen."""
         place = None
         if self.geometry is not None and not isinstance(self.geometry, str):
             place = tuple(self.geometry)
-        return Look(self.categories, self.missing, place)
+        return ColumnScan(self.categories, self.missing, place)
 
     def _learned_columns(self, tables: Iterable[Any]) -> Columns:
         """What the columns of a table hold, from its parts."""
         look = self._look
         for table in tables:
-            look = look.merged(look.at(table))
+            look = look.merge(look.scan(table))
         return look.columns()
 
     def _take_columns(self, columns: Columns) -> None:
@@ -102,7 +102,7 @@ class TableMixin:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         if not isinstance(frame, nw.DataFrame):
             # Lists become arrays once, in which numbers stay numbers.
-            frame = X if hasattr(X, "shape") else two_dimensional(X)
+            frame = X if hasattr(X, "shape") else as_2d_array(X)
         count = frame.shape[0] if len(frame.shape) else 0
         for start in range(0, max(count, 1), _BLOCK):
             part = frame[start : start + _BLOCK] if count > _BLOCK else frame
@@ -182,7 +182,7 @@ class SphericalGP(
         self._check_checkpoint(checkpoint)
         table = given.table()
         if table is not None:
-            columns, some = table.learned(self._learned_columns, self._some_targets)
+            columns, some = table.learn(self._learned_columns, self._some_targets)
             known = self._learned_of_targets(some, *of_targets)
             sources = table.sources(columns, self._coded(known))
             if self._fits_memory(table):

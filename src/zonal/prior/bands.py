@@ -178,6 +178,10 @@ class ClosedTail:
 
 
 BandKernel = SingleLevel | LevelSum | AngleSum | ClosedTail
+# A band as back ends take it, and a gradient in its phases and the parameters of its
+# kernel (None if it has none).
+PhasedKernel = tuple[Float[Array | np.ndarray, "_ d"], BandKernel]
+BandGradient = tuple[np.ndarray, np.ndarray | None]
 
 
 @functools.lru_cache(maxsize=64)

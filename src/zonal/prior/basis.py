@@ -18,12 +18,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from zonal.prior.band_values import numpy_shape
+from zonal.prior.backends import numpy_kernel
 from zonal.prior.bands import Band, CompleteLevel, band_energies, band_kernel
 from zonal.prior.kernels import NTK, Kernel, equivalent_depth, nearest_depth
 from zonal.prior.layouts import Plan, plan_bands
 from zonal.prior.parameters import POSITIVE, Number, check_values, learned
-from zonal.prior.phases import drawn_phases, kmeans_phases, random_phases
+from zonal.prior.phases import drawn_phases, random_phases
 from zonal.prior.sphere import Sphere
 from zonal.saving import savable
 
@@ -228,7 +228,7 @@ class Basis:
             shape = np.array(self.kernel.shape(t, dimension))
         if self.free_energies is not None:
             for band, more in zip(self.bands, self.energies - self.shares, strict=True):
-                part = numpy_shape(band_kernel(band, self.kernel, dimension))
+                part = numpy_kernel(band_kernel(band, self.kernel, dimension))
                 shape += more * part(t)
         return float(self.variance) * np.outer(radial, radial_other) * shape
 
@@ -250,15 +250,13 @@ def _start(
     start: str,
     seed: int,
 ) -> np.ndarray:
-    if start not in ("drawn", "kmeans", "random"):
-        raise ValueError(f"start is 'drawn', 'kmeans' or 'random', not {start!r}")
+    if start not in ("drawn", "random"):
+        raise ValueError(f"start must be 'drawn' or 'random', not {start!r}")
     if points is None or start == "random":
         return random_phases(plan.size, sphere.dimension, seed + plan.first)
     size = min(plan.size, len(points))
-    if start == "kmeans":
-        return kmeans_phases(points, size, seed + plan.first)
     band = Band(plan.first, plan.last, points[:1])
-    shape = numpy_shape(band_kernel(band, kernel, sphere.dimension))
+    shape = numpy_kernel(band_kernel(band, kernel, sphere.dimension))
     return drawn_phases(points, size, shape, seed=seed + plan.first)
 
 

@@ -4,8 +4,8 @@ A level with as many independent phases as it has harmonics is complete: its fea
 are the spherical harmonics of that level, in some basis, and where the phases lie does
 not matter beyond rounding. Complete sets are picked greedily, each next point where the
 points so far explain least, from a fixed cloud of random candidates; that keeps the
-Gram matrix well conditioned in any dimension. Other bands start from the data, drawn
-by what is left to explain or by k-means, or at random, and are then learned.
+Gram matrix well conditioned in any dimension. Other bands start from rows of the data,
+drawn by the variance that is left to explain, or at random, and are then learned.
 """
 
 import functools
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
-from sklearn.cluster import MiniBatchKMeans
 
 from zonal.prior.polynomials import check_dimension, gegenbauer_level, harmonic_count
 
@@ -23,7 +22,6 @@ __all__ = [
     "complete_phases",
     "drawn_phases",
     "greedy_phases",
-    "kmeans_phases",
     "random_phases",
 ]
 
@@ -196,37 +194,6 @@ def _explained(
     among = np.array(shape(np.clip(given @ given.T, -1.0, 1.0)))
     among[np.diag_indices_from(among)] = 1 + _JITTER
     return solve_triangular(np.linalg.cholesky(among), known, lower=True)
-
-
-def kmeans_phases(rows: Points, count: int, seed: int = 0) -> Phases:
-    """Centres of ``count`` clusters of the rows, put back on the sphere.
-
-    Examples
-    --------
-    >>> rows = random_phases(200, dimension=4, seed=1)
-    >>> kmeans_phases(rows, 5).shape
-    (5, 4)
-    """
-    if count > len(rows):
-        raise ValueError(
-            f"{count} phases were asked of {len(rows)} rows; "
-            "give more rows or ask for fewer phases"
-        )
-    batch = max(1024, 4 * count)
-    kmeans: Any = MiniBatchKMeans(
-        n_clusters=count,
-        batch_size=batch,
-        n_init=1,  # pyright: ignore[reportArgumentType]
-        random_state=seed,
-        reassignment_ratio=0.0,
-    )
-    centres = kmeans.fit(rows).cluster_centers_.astype(np.float64)
-    norm = np.linalg.norm(centres, axis=1, keepdims=True)
-    # Opposite rows can average to the origin, which has no direction: take a row.
-    lost = norm[:, 0] < 1e-6
-    centres[lost] = rows[: lost.sum()]
-    norm[lost] = 1.0
-    return centres / norm
 
 
 def random_phases(count: int, dimension: int, seed: int = 0) -> Phases:

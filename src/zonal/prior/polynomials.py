@@ -39,7 +39,6 @@ __all__ = [
     "chebyshev_sum",
     "gegenbauer",
     "gegenbauer_level",
-    "gegenbauer_slope",
     "harmonic_count",
     "level_sum",
 ]
@@ -125,30 +124,6 @@ def _sweep(t, dimension):
         yield value if level % 2 else mirror * value
 
 
-def gegenbauer_slope(
-    t: Float[AnyArray, "*points"], max_level: int, dimension: int
-) -> Float[AnyArray, "*points levels"]:
-    """Derivatives P_0'(t), ..., P_L'(t): polynomials of the sphere two dimensions up.
-
-    P_l' = l(l+d-2)/(d-1) · P_{l-1} of dimension d + 2.
-
-    Examples
-    --------
-    >>> gegenbauer_slope(np.array([1.0]), 3, dimension=3)
-    array([[0., 1., 3., 6.]])
-    """
-    check_levels([max_level])
-    xp = t.__array_namespace__()
-    constant = xp.zeros((*t.shape, 1), dtype=t.dtype)
-    if max_level == 0:
-        return constant
-    level = np.arange(1, max_level + 1)
-    at_pole = level * (level + dimension - 2) / (dimension - 1)
-    factors = xp.reshape(xp.asarray(at_pole, dtype=t.dtype), (1,) * t.ndim + (-1,))
-    raised = gegenbauer(t, max_level - 1, dimension + 2)
-    return xp.concat([constant, factors * raised], axis=-1)
-
-
 @functools.lru_cache(maxsize=256)
 def chebyshev_rows(max_level: int, dimension: int) -> Float[np.ndarray, "levels terms"]:
     """Row l holds the Chebyshev coefficients of P_l: non-negative, summing to one.
@@ -182,30 +157,20 @@ def chebyshev_rows(max_level: int, dimension: int) -> Float[np.ndarray, "levels 
 
 
 def level_sum(
-    t: Num[AnyArray, "*points"],
-    weights: Num[AnyArray, " levels"],
-    dimension: int,
-    levels: Sequence[int] | None = None,
+    t: Num[AnyArray, "*points"], weights: Num[AnyArray, " levels"], dimension: int
 ) -> Float[Array, "*points"]:
-    """κ(t) = Σ w_l P_l(t) over any set of levels, differentiable in t and w.
-
-    ``levels`` names the level of each weight; by default they are 0, 1, 2, ...
+    """κ(t) = Σ w_l P_l(t) over levels 0, 1, 2, ..., differentiable in t and w.
 
     Examples
     --------
-    >>> t = jnp.array([0.0, 1.0])
-    >>> level_sum(t, jnp.array([0.5, 0.5]), dimension=3, levels=[0, 2])
+    >>> level_sum(jnp.array([0.0, 1.0]), jnp.array([0.5, 0.0, 0.5]), dimension=3)
     Array([0.25, 1.  ], dtype=float32)
     """
-    chosen = list(range(weights.shape[0]) if levels is None else levels)
-    check_levels(chosen)
-    if len(chosen) != weights.shape[0]:
-        raise ValueError(f"{len(chosen)} levels were given {weights.shape[0]} weights")
     check_points(t)
     points = jnp.asarray(t)
     if not jnp.issubdtype(points.dtype, jnp.floating):
         points = points.astype(float)
-    rows = jnp.asarray(chebyshev_rows(max(chosen), dimension)[chosen], points.dtype)
+    rows = jnp.asarray(chebyshev_rows(len(weights) - 1, dimension), points.dtype)
     return chebyshev_sum(points, jnp.asarray(weights, points.dtype) @ rows)
 
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.estimators.regressor import SphericalGPRegressor
 from zonal.tables.chunks import Chunk
-from zonal.tables.frames import two_dimensional
+from zonal.tables.frames import as_2d_array
 from zonal.tables.sampling import row_bits
 
 __all__ = ["HeldOut", "check_held_out"]
@@ -73,7 +73,7 @@ def check_held_out(
     check_is_fitted(model)
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame) and not hasattr(table, "shape"):
-        table = two_dimensional(table)
+        table = as_2d_array(table)
     count = (frame if isinstance(frame, nw.DataFrame) else table).shape[0]
     if count == 0:
         raise ValueError("X has no rows; a report needs at least one held-out row")
@@ -118,7 +118,8 @@ def _check_targets(model: Any, y: Any) -> np.ndarray:
             f"the target of row {bad[0]} is {y[bad[0]]} ({len(bad)} such rows); "
             "remove rows without a target"
         )
-    model.models_[0].likelihood.check(Chunk(np.empty((len(y), 0)), y))
+    likelihood = next(iter(model.models_)).likelihood
+    likelihood.check(Chunk(np.empty((len(y), 0)), y))
     return y
 
 

@@ -11,7 +11,7 @@ from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.scores.classification import score_classification
 from zonal.scores.held_out import HeldOut, check_held_out
 from zonal.scores.regression import HEADLINE_LEVELS, score_regression
-from zonal.tables.batches import BatchReader, naming, read_ahead, values_of
+from zonal.tables.batches import BatchReader, prefix_errors, read_ahead, values_of
 
 __all__ = ["score_stream"]
 
@@ -99,7 +99,7 @@ def _held_out_batches(
         if weights is not None and np.all(weights == 0):
             continue
         table = nw.from_native(frame).select(inputs).to_native()
-        with naming(origin):
+        with prefix_errors(origin):
             yield check_held_out(model, table, values_of(frame, target), weights)
     if empty:
         raise ValueError("the table has no rows; give at least one")

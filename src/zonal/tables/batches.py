@@ -1,7 +1,7 @@
-"""Batches: some rows of a table as a frame, and where they come from.
+"""Batches: frames of consecutive rows, with the file and row they start at.
 
-A reader knows where each batch comes from, so that an error names the file and the
-rows. Batches are read while the one before is being worked on.
+Errors can therefore name the file and the row. While one batch is processed, a thread
+reads the next ones.
 """
 
 import abc
@@ -20,25 +20,25 @@ __all__ = [
     "BatchReader",
     "StreamError",
     "check_columns",
-    "naming",
+    "prefix_errors",
     "read_ahead",
     "values_of",
 ]
 
-# Rows of a batch: enough for pyarrow to be quick, little enough to hold several.
+# Rows per batch: enough for pyarrow to be fast, few enough to hold several batches.
 BATCH_ROWS = 65_536
-# Batches that are ready before they are asked for.
+# Batches that are read in advance.
 AHEAD = 2
 
 Item = TypeVar("Item")
 
 
 class StreamError(ValueError):
-    """A file could not be read; the message names it."""
+    """Raised when a file cannot be read; the message names the file."""
 
 
 class Batch(NamedTuple):
-    """Some rows of a table: a frame, where it comes from, and its first row there."""
+    """Consecutive rows of a table: a frame, its origin, and its first row there."""
 
     frame: Any
     origin: str
@@ -56,31 +56,33 @@ class BatchReader(abc.ABC):
     @property
     @abc.abstractmethod
     def n_rows(self) -> int | None:
-        """How many rows there are, or None where only reading tells."""
+        """Number of rows, or None if it is unknown before all rows are read."""
 
     @abc.abstractmethod
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
-        """All rows in order, with some of the columns."""
+        """All rows in order; of the columns, all or those named."""
 
 
-def pyarrow_part(part: str) -> Any:
+def import_pyarrow(module: str) -> Any:
+    """A module of pyarrow; if it is missing, the error says how to install it."""
     try:
-        return importlib.import_module(f"pyarrow.{part}")
+        return importlib.import_module(f"pyarrow.{module}")
     except ImportError as error:
         raise ImportError(
-            'files are read with pyarrow: pip install "zonal[parquet]"'
+            'reading files needs pyarrow: pip install "zonal[parquet]"'
         ) from error
 
 
 def table_of(batch: Any) -> Any:
+    """A pyarrow table of one record batch."""
     import pyarrow
 
     return pyarrow.Table.from_batches([batch])
 
 
 @contextlib.contextmanager
-def naming(origin: str) -> Iterator[None]:
-    """Errors about rows name where the rows come from."""
+def prefix_errors(origin: str) -> Iterator[None]:
+    """Prefix errors about rows with the file or table that the rows come from."""
     try:
         yield
     except StreamError:
@@ -93,7 +95,7 @@ def naming(origin: str) -> Iterator[None]:
 def read_ahead(
     items: Iterator[Item], ahead: int = AHEAD
 ) -> Generator[Item, None, None]:
-    """The same items, made by a thread of their own a little before they are needed."""
+    """The same items, computed in advance by a thread."""
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(ahead)
     stopped = threading.Event()
 
@@ -111,7 +113,7 @@ def read_ahead(
             for item in items:
                 if not put("item", item):
                     return
-        except BaseException as error:  # handed to the reader, who raises it
+        except BaseException as error:  # raised again in the thread that reads
             put("error", error)
         else:
             put("end", None)
@@ -128,25 +130,25 @@ def read_ahead(
             yield item
     finally:
         stopped.set()
-        # A producer that is slow to notice is left to itself.
+        # The thread is a daemon: if it is busy longer than this, it ends by itself.
         thread.join(timeout=1.0)
 
 
 def check_columns(stream: BatchReader, names: Sequence[str]) -> None:
-    """Refuse a stream that lacks some columns."""
-    lost = [name for name in names if name not in stream.names]
-    if lost:
-        known = ", ".join(map(str, stream.names[:8]))
+    """Raise ValueError if a stream lacks one of the columns."""
+    absent = [name for name in names if name not in stream.names]
+    if absent:
+        listed = ", ".join(map(str, stream.names[:8]))
         more = ", ..." if len(stream.names) > 8 else ""
-        near = difflib.get_close_matches(lost[0], list(map(str, stream.names)), 1)
-        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        near = difflib.get_close_matches(absent[0], list(map(str, stream.names)), 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(
-            f"column {lost[0]!r} is missing{meant}; the table has {known}{more}"
+            f"column {absent[0]!r} is missing{hint}; the table has {listed}{more}"
         )
 
 
 def values_of(frame: Any, name: str) -> np.ndarray:
-    """One column of a frame."""
+    """The values of one column of a frame."""
     import narwhals as nw
 
     return nw.from_native(frame, eager_only=True).get_column(name).to_numpy()

@@ -1,10 +1,9 @@
-"""Columns: a table as people have it, to a matrix of numbers.
+"""Columns: from tables of numbers, booleans, categories and times to a matrix.
 
-A column is a number, a truth value, a category or a time. Categories become one column
-of zeros and ones each; times become seconds, and cycles of the day, the week and the
-year where the table is long enough to show them; missing values become the column's
-mean and a column that says so. What is learned from one table is applied to every later
-one, by name where columns have names, so their order does not matter.
+Each category becomes a column of zeros and ones. Times become seconds, with the cycles
+of day, week and year if the table is long enough to show them. Missing values become
+the column's mean, and a column that indicates them. The encoding learned from one table
+applies to all later ones. Named columns are matched by name, whatever their order.
 """
 
 import collections
@@ -18,28 +17,28 @@ from jaxtyping import Float
 
 from zonal.saving import savable
 from zonal.tables.frames import Name, Table, Values
-from zonal.tables.rounding import rounded
+from zonal.tables.rounding import round_bits
 
-__all__ = ["Columns", "Look"]
+__all__ = ["ColumnScan", "Columns"]
 
-# Categories beyond the most frequent so many share a place.
-_MOST_CATEGORIES = 50
-# Different values that are counted at a time; the rare half is dropped beyond.
-_MOST_COUNTED = 100_000
-# Cycles in seconds, and how often a table must run through one to show it.
+# Only the most frequent categories have a column of their own.
+_MAX_CATEGORIES = 50
+# Distinct values that are counted per column; beyond this, the rarer half is dropped.
+_MAX_COUNTED = 100_000
+# Cycles in seconds, and the number of periods that a table must span to show one.
 _CYCLES = {"day": 86_400.0, "week": 7 * 86_400.0, "year": 365.2425 * 86_400.0}
-_TURNS = 2.0
+_MIN_PERIODS = 2.0
 
 
 @savable
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """How one column becomes numbers.
+    """The encoding of one column as numbers.
 
     ``kind`` is ``"number"``, ``"category"``, ``"time"``, or ``"latitude"`` and
-    ``"longitude"``, which together become a unit vector. ``categories`` are those
-    with a place of their own; ``fill`` stands for a missing number; ``indicated`` says
-    whether missing values are told of by a column of their own.
+    ``"longitude"``, which together become a unit vector. ``categories`` are those with
+    an output column; ``fill`` replaces missing numbers; ``indicated`` adds an output
+    column that indicates missing values.
     """
 
     name: Name
@@ -51,7 +50,7 @@ class Column:
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the numbers it becomes."""
+        """Names of the output columns."""
         if self.kind == "longitude":
             return []
         if self.kind == "latitude":
@@ -64,33 +63,33 @@ class Column:
                 names += [f"{self.name}:sin_{cycle}", f"{self.name}:cos_{cycle}"]
         return [*names, f"{self.name}:missing"] if self.indicated else names
 
-    def numbers(self, values: Values, strict: bool, first_row: int) -> np.ndarray:
-        """The numbers of some rows, one column each."""
-        lost = values.missing
-        if strict and lost.any():
-            _refuse_missing(self.name, lost, first_row)
-        parts = []
-        numbers_too = any(not isinstance(one, str) for one in self.categories)
-        known = values.as_kind(self.kind, first_row, numbers_too)
+    def encode(self, values: Values, strict: bool, first_row: int) -> np.ndarray:
+        """Output columns of consecutive rows; ``strict`` rejects missing values."""
+        missing = values.missing
+        if strict:
+            _check_missing(self.name, missing, first_row)
+        allow_numbers = any(not isinstance(value, str) for value in self.categories)
+        checked = values.as_kind(self.kind, first_row, allow_numbers)
+        outputs: list[np.ndarray] = []
         if self.kind == "category":
-            parts += [known == value for value in self.categories]
+            outputs += [checked == category for category in self.categories]
         else:
-            numbers = np.asarray(known, np.float64)
-            _refuse_infinite(self.name, numbers, first_row)
-            numbers = np.where(lost, self.fill, numbers)
-            parts.append(numbers)
+            numbers = np.asarray(checked, np.float64)
+            _check_infinite(self.name, numbers, first_row)
+            numbers = np.where(missing, self.fill, numbers)
+            outputs.append(numbers)
             for cycle in self.cycles:
-                turn = 2 * np.pi * numbers / _CYCLES[cycle]
-                parts += [np.sin(turn), np.cos(turn)]
+                angle = 2 * np.pi * numbers / _CYCLES[cycle]
+                outputs += [np.sin(angle), np.cos(angle)]
         if self.indicated:
-            parts.append(lost)
-        return np.column_stack([np.asarray(part, np.float64) for part in parts])
+            outputs.append(missing)
+        return np.column_stack([np.asarray(output, np.float64) for output in outputs])
 
 
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Columns:
-    """How the columns of a table become a matrix of numbers.
+    """The encoding of a table's columns as a matrix of numbers.
 
     Examples
     --------
@@ -117,23 +116,23 @@ class Columns:
         missing: str = "error",
         place: Sequence[Name] | None = None,
     ) -> "Columns":
-        """Look at a table.
+        """Learn the encoding from a table.
 
         Parameters
         ----------
         table
             A two-dimensional array, or a frame of pandas, polars or pyarrow.
         categories
-            ``"auto"``: columns of texts and of a frame's own categorical type;
-            ``"error"``: such columns are refused; or the names (for arrays, the
-            numbers) of further columns whose values are to be taken as categories.
+            ``"auto"``: columns of strings and of the frame's categorical type are
+            categories; ``"error"``: such columns raise ValueError; or the names (for
+            arrays, the indices) of further columns to treat as categories.
         missing
-            ``"error"`` refuses missing values; ``"indicator"`` fills them with the
-            mean and adds a column that says so.
+            ``"error"``: missing values raise ValueError; ``"indicator"``: they are
+            replaced by the mean, and a column is added that indicates them.
         place
-            The columns of latitude and of longitude in degrees, if there are such.
+            The columns of latitude and longitude in degrees, if there are any.
         """
-        return Look(categories, missing, place).at(table).columns()
+        return ColumnScan(categories, missing, place).scan(table).columns()
 
     @property
     def names(self) -> list[Name]:
@@ -141,29 +140,29 @@ class Columns:
 
     @property
     def input_names(self) -> list[str]:
-        """Names by which the columns are found in a file."""
+        """Names of the columns to read from a file."""
         if not self.named:
             raise ValueError(
                 "the model was fitted to an array, whose columns have no names; fit it "
-                "to a table to use it here"
+                "to a table with named columns to use it here"
             )
         return list(map(str, self.names))
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the matrix's columns."""
+        """Names of the columns of the matrix."""
         return [name for column in self.columns for name in column.outputs]
 
     @property
     def plain(self) -> bool:
-        """Whether every column is a number and nothing is to be done."""
+        """Whether every column is one number, so that arrays need no encoding."""
         return all(
             column.kind == "number" and len(column.outputs) == 1
             for column in self.columns
         )
 
     def shares(self, outputs: Float[np.ndarray, " outputs"]) -> np.ndarray:
-        """Sums of what belongs to the outputs, column by column."""
+        """Values per output column, summed per input column."""
         ends = np.cumsum([0] + [len(column.outputs) for column in self.columns])
         return np.array(
             [outputs[start:stop].sum() for start, stop in itertools.pairwise(ends)]
@@ -172,7 +171,10 @@ class Columns:
     def matrix(
         self, table: Any, first_row: int = 0
     ) -> Float[np.ndarray, "rows outputs"]:
-        """The numbers of a table with the same columns; arrays may pass as they are."""
+        """The encoded table; an array of plain numbers is returned without a copy.
+
+        ``first_row`` is the number of the table's first row in error messages.
+        """
         read = Table(table)
         if self.named and read.named:
             self._check_names(read.names)
@@ -182,137 +184,154 @@ class Columns:
                 f"{len(self.columns)} features as input"
             )
         strict = self.missing == "error"
-        if self.plain and strict and (array := read.floating) is not None:
+        if self.plain and strict and (array := read.float_array) is not None:
             _check_array(array, self.names, first_row)
             return array
         by_name = self.named and read.named
-        every = [
-            read.named_as(column.name) if by_name else read.at(place)
-            for place, column in enumerate(self.columns)
+        values_per_column = [
+            read.column_named(column.name) if by_name else read.column(index)
+            for index, column in enumerate(self.columns)
         ]
-        parts = [
-            self._unit_vectors(every, first_row)
+        blocks = [
+            self._unit_vectors(values_per_column, first_row)
             if column.kind == "latitude"
-            else column.numbers(values, strict, first_row)
-            for column, values in zip(self.columns, every, strict=True)
+            else column.encode(values, strict, first_row)
+            for column, values in zip(self.columns, values_per_column, strict=True)
             if column.kind != "longitude"
         ]
-        return np.hstack(parts)
+        return np.hstack(blocks)
 
-    def _unit_vectors(self, every: Sequence[Values], first_row: int) -> np.ndarray:
+    def _unit_vectors(
+        self, values_per_column: Sequence[Values], first_row: int
+    ) -> np.ndarray:
         """Latitude and longitude as points on the sphere."""
         kinds = [column.kind for column in self.columns]
-        pair = []
+        degrees = []
         for kind in ("latitude", "longitude"):
-            name, values = self.names[kinds.index(kind)], every[kinds.index(kind)]
+            index = kinds.index(kind)
+            name, values = self.names[index], values_per_column[index]
             numbers = values.as_kind("number", first_row)
-            if values.missing.any():
-                _refuse_missing(name, values.missing, first_row)
-            _refuse_infinite(name, numbers, first_row)
-            pair.append(numbers)
-        # Here, so that tables without places are encoded without importing JAX.
+            _check_missing(name, values.missing, first_row)
+            _check_infinite(name, numbers, first_row)
+            degrees.append(numbers)
+        # Imported here, so that tables without coordinates do not import JAX.
         from zonal.prior.sphere import LatitudeLongitude
 
-        return LatitudeLongitude().points(np.column_stack(pair))[0]
+        return LatitudeLongitude().points(np.column_stack(degrees))[0]
 
     def _check_names(self, names: Sequence[Name]) -> None:
-        lost = [name for name in self.names if name not in names]
-        if lost:
+        absent = [name for name in self.names if name not in names]
+        if absent:
             raise ValueError(
-                f"column {lost[0]!r} is missing ({len(lost)} of {len(self.columns)} "
-                "columns that the model was fitted to); add it"
+                f"column {absent[0]!r} is missing ({len(absent)} of the "
+                f"{len(self.columns)} columns that the model was fitted to); add it"
             )
         extra = [name for name in names if name not in self.names]
         if extra:
             raise ValueError(
-                f"column {extra[0]!r} was not there when the model was fitted "
+                f"the model was fitted without column {extra[0]!r} "
                 f"({len(extra)} such columns); drop it"
             )
 
 
-def _checked_place(
+def _place_kinds(
     place: Sequence[Name] | None, names: Sequence[Name]
 ) -> dict[Name, str]:
+    """The kinds of the columns of latitude and longitude, if there are any."""
     if place is None:
         return {}
     if len(place) != 2 or any(name not in names for name in place):
         raise ValueError(
-            f"a place is a column of latitudes and one of longitudes, not {place!r}"
+            "a place must name two columns of the table, latitude then longitude, "
+            f"not {place!r}"
         )
     return {place[0]: "latitude", place[1]: "longitude"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Look:
-    """What parts of a table have shown of its columns; looks at two parts merge.
+class ColumnScan:
+    """Statistics of a table's columns, from which their encoding is chosen.
 
-    ``categories``, ``missing`` and ``place`` are those of `Columns.learn`.
+    Scans of two parts of a table merge into the scan of both. ``categories``,
+    ``missing`` and ``place`` are those of `Columns.learn`.
     """
 
     categories: str | Sequence[Name] = "auto"
     missing: str = "error"
     place: Sequence[Name] | None = None
-    seen: "tuple[_Seen, ...]" = ()
+    statistics: "tuple[_ColumnStatistics, ...]" = ()
     named: bool = False
 
     def __post_init__(self) -> None:
         if self.missing not in ("error", "indicator"):
-            raise ValueError(f"missing is 'error' or 'indicator', not {self.missing!r}")
+            raise ValueError(
+                f"missing must be 'error' or 'indicator', not {self.missing!r}"
+            )
         if isinstance(self.categories, str) and self.categories not in (
             "auto",
             "error",
         ):
             raise ValueError(
-                "categories is 'auto', 'error' or a list of columns, "
+                "categories must be 'auto', 'error' or a list of columns, "
                 f"not {self.categories!r}"
             )
 
-    def at(self, table: Any) -> "Look":
-        """A look at one part alone."""
+    def scan(self, table: Any) -> "ColumnScan":
+        """The scan of one part of a table alone, with the same settings."""
         read = Table(table)
         chosen = [] if isinstance(self.categories, str) else list(self.categories)
         unknown = [name for name in chosen if name not in read.names]
         if unknown:
-            raise ValueError(f"there is no column {unknown[0]!r} to take categories of")
-        places = _checked_place(self.place, read.names)
-        kinds = dict.fromkeys(chosen, "category") | places
-        seen = tuple(_Seen(name, kinds.get(name)) for name in read.names)
-        for one, (_, values) in zip(seen, read.columns(), strict=True):
-            one.add(values)
-        return dataclasses.replace(self, seen=seen, named=read.named)
+            raise ValueError(
+                f"categories names column {unknown[0]!r}, which the table does not have"
+            )
+        kinds = dict.fromkeys(chosen, "category") | _place_kinds(self.place, read.names)
+        statistics = tuple(
+            _ColumnStatistics(name, kinds.get(name)) for name in read.names
+        )
+        for column, values in zip(statistics, read.columns(), strict=True):
+            column.add(values)
+        return dataclasses.replace(self, statistics=statistics, named=read.named)
 
-    def merged(self, other: "Look") -> "Look":
-        """A look at both parts."""
-        if not self.seen:
+    def merge(self, other: "ColumnScan") -> "ColumnScan":
+        """The scan of both parts."""
+        if not self.statistics:
             return other
-        if [one.name for one in self.seen] != [one.name for one in other.seen]:
-            raise ValueError("parts of the table have different columns")
-        pairs = zip(self.seen, other.seen, strict=True)
-        seen = tuple(one.merged(two) for one, two in pairs)
-        return dataclasses.replace(self, seen=seen)
+        names, other_names = (
+            [column.name for column in scan.statistics] for scan in (self, other)
+        )
+        if names != other_names:
+            raise ValueError(
+                f"parts of the table have different columns, {names} and "
+                f"{other_names}; pass parts with the same columns"
+            )
+        pairs = zip(self.statistics, other.statistics, strict=True)
+        merged = tuple(first.merge(second) for first, second in pairs)
+        return dataclasses.replace(self, statistics=merged)
 
     def columns(self) -> Columns:
-        """How the columns become numbers."""
-        for one in self.seen:
-            if one.kind == "category" and self.categories == "error":
+        """The encoding of the columns."""
+        for column in self.statistics:
+            if column.kind == "category" and self.categories == "error":
                 raise ValueError(
-                    f"column {one.name!r} holds texts or categories; encode it as "
+                    f"column {column.name!r} holds strings or categories; encode it as "
                     "numbers, or pass categories='auto'"
                 )
-        every = tuple(one.column(self.missing) for one in self.seen)
-        return Columns(every, self.named, self.missing)
+        columns = tuple(column.encoding(self.missing) for column in self.statistics)
+        return Columns(columns, self.named, self.missing)
 
 
 @dataclasses.dataclass(eq=False)
-class _Seen:
-    """What the parts of a table have shown of a column so far.
+class _ColumnStatistics:
+    """Statistics of one column over the rows seen so far.
 
-    ``kind`` is what it was said to be, or what its first value showed.
+    ``kind`` is given, or that of the first value. ``first``, ``last`` and ``step`` (the
+    smallest difference) describe times.
     """
 
     name: Name
     kind: str | None
-    lost: bool = False
+    has_missing: bool = False
     count: int = 0
     total: float = 0.0
     counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
@@ -323,108 +342,113 @@ class _Seen:
     def add(self, values: Values) -> None:
         if self.kind in ("latitude", "longitude"):
             return
-        self.lost |= bool(values.missing.any())
+        self.has_missing |= bool(values.missing.any())
         if values.missing.all() and self.kind is None:
             return
         if self.kind is None:
             self.kind = values.kind
         if self.kind == "category":
-            texts = values.as_kind("category", numbers_too=True)[~values.missing]
-            known, counts = np.unique(texts, return_counts=True)
-            places = [one.item() if hasattr(one, "item") else one for one in known]
-            self.counts.update(dict(zip(places, counts.tolist(), strict=True)))
+            self._count(values.as_kind("category", allow_numbers=True)[~values.missing])
             return
         numbers = values.as_kind(self.kind)[~values.missing]
         numbers = numbers[np.isfinite(numbers)]
         self.count += len(numbers)
         self.total += float(numbers.sum())
         if self.kind == "time" and len(numbers):
-            different = np.unique(numbers)
-            self.first = min(self.first, float(different[0]))
-            self.last = max(self.last, float(different[-1]))
-            if len(different) > 1:
-                self.step = min(self.step, float(np.min(np.diff(different))))
+            self._add_times(np.unique(numbers))
 
-    def merged(self, other: "_Seen") -> "_Seen":
-        """What both have seen."""
+    def _count(self, values: np.ndarray) -> None:
+        categories, counts = np.unique(values, return_counts=True)
+        plain = [
+            category.item() if hasattr(category, "item") else category
+            for category in categories
+        ]
+        self.counts.update(dict(zip(plain, counts.tolist(), strict=True)))
+
+    def _add_times(self, times: np.ndarray) -> None:
+        self.first = min(self.first, float(times[0]))
+        self.last = max(self.last, float(times[-1]))
+        if len(times) > 1:
+            self.step = min(self.step, float(np.min(np.diff(times))))
+
+    def merge(self, other: "_ColumnStatistics") -> "_ColumnStatistics":
+        """The statistics over the rows of both."""
         kinds = {self.kind, other.kind} - {None}
         if len(kinds) > 1:
             raise ValueError(
                 f"column {self.name!r} is a {self.kind} in some rows and a "
-                f"{other.kind} in others"
+                f"{other.kind} in others; convert it to one type"
             )
-        # In place: a copy for every part of a table would take longer than the parts.
+        # In place: copying the counts for each part would take longer than the parts.
         counts = self.counts
         counts.update(other.counts)
-        if len(counts) > _MOST_COUNTED:
-            counts = collections.Counter(dict(counts.most_common(_MOST_COUNTED // 2)))
-        between = abs(other.first - self.last)
-        between = between if 0 < between < np.inf else np.inf
-        return _Seen(
+        if len(counts) > _MAX_COUNTED:
+            counts = collections.Counter(dict(counts.most_common(_MAX_COUNTED // 2)))
+        gap = abs(other.first - self.last)
+        gap = gap if 0 < gap < np.inf else np.inf
+        return _ColumnStatistics(
             self.name,
             kinds.pop() if kinds else None,
-            self.lost or other.lost,
+            self.has_missing or other.has_missing,
             self.count + other.count,
             self.total + other.total,
             counts,
             min(self.first, other.first),
             max(self.last, other.last),
-            min(self.step, other.step, between),
+            min(self.step, other.step, gap),
         )
 
-    def column(self, missing: str) -> Column:
-        """How the column becomes numbers, now that all of it was seen."""
+    def encoding(self, missing: str) -> Column:
+        """The encoding that suits all rows."""
         kind = self.kind or "number"
-        indicated = missing == "indicator" and self.lost
+        indicated = missing == "indicator" and self.has_missing
         if kind in ("latitude", "longitude"):
             return Column(self.name, kind)
         if kind == "category":
-            # Of those equally frequent, the first in order.
-            often = sorted(self.counts, key=lambda one: (-self.counts[one], one))
-            places = tuple(sorted(often[:_MOST_CATEGORIES]))
-            return Column(self.name, kind, places, indicated=indicated)
-        fill = float(rounded(self.total / self.count)) if self.count else 0.0
+            # Of equally frequent categories, the first in order.
+            by_frequency = sorted(self.counts, key=lambda key: (-self.counts[key], key))
+            frequent = tuple(sorted(by_frequency[:_MAX_CATEGORIES]))
+            return Column(self.name, kind, frequent, indicated=indicated)
+        fill = float(round_bits(self.total / self.count)) if self.count else 0.0
         cycles = self._cycles() if kind == "time" else ()
         return Column(self.name, kind, (), cycles, fill, indicated)
 
     def _cycles(self) -> tuple[str, ...]:
-        """Cycles that times run through, and are fine enough to resolve."""
+        """Cycles that the times span and resolve."""
         span = self.last - self.first
         return tuple(
             name
             for name, length in _CYCLES.items()
-            if span >= _TURNS * length and self.step < length / 2
+            if span >= _MIN_PERIODS * length and self.step < length / 2
         )
 
 
 def _check_array(array: np.ndarray, names: Sequence[Name], first_row: int) -> None:
     if np.isfinite(array).all():
         return
-    for place, name in enumerate(names):
-        column = array[:, place]
-        lost = np.isnan(column)
-        if lost.any():
-            _refuse_missing(name, lost, first_row)
-        _refuse_infinite(name, column, first_row)
+    for name, column in zip(names, array.T, strict=True):
+        _check_missing(name, np.isnan(column), first_row)
+        _check_infinite(name, column, first_row)
 
 
-def _refuse_missing(name: Name, lost: np.ndarray, first_row: int) -> None:
-    raise ValueError(
-        f"column {name!r} has {lost.sum()} missing values (NaN; "
-        f"{_rows(lost, first_row)}); pass missing='indicator' or impute them"
-    )
+def _check_missing(name: Name, missing: np.ndarray, first_row: int) -> None:
+    if missing.any():
+        raise ValueError(
+            f"column {name!r} has {missing.sum()} missing values (NaN; "
+            f"{_row_list(missing, first_row)}); pass missing='indicator' or impute them"
+        )
 
 
-def _refuse_infinite(name: Name, numbers: np.ndarray, first_row: int) -> None:
+def _check_infinite(name: Name, numbers: np.ndarray, first_row: int) -> None:
     infinite = np.isinf(numbers)
     if infinite.any():
         raise ValueError(
             f"column {name!r} has {infinite.sum()} infinite values (inf; "
-            f"{_rows(infinite, first_row)}); remove or replace them"
+            f"{_row_list(infinite, first_row)}); remove or replace them"
         )
 
 
-def _rows(chosen: np.ndarray, first_row: int) -> str:
-    places = np.flatnonzero(chosen)
-    listed = ", ".join(str(first_row + row) for row in places[:3])
-    return f"rows {listed}{', ...' if len(places) > 3 else ''}"
+def _row_list(mask: np.ndarray, first_row: int) -> str:
+    rows = first_row + np.flatnonzero(mask)
+    listed = ", ".join(map(str, rows[:3]))
+    return f"rows {listed}{', ...' if len(rows) > 3 else ''}"

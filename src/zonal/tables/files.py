@@ -1,6 +1,6 @@
-"""Files as streams: what paths stand for, how CSV is written, and how both are read.
+"""Readers of Parquet, CSV and Feather files, and of folders of them.
 
-Nothing is read further than it is taken, so a file of any length takes little memory.
+Files are read only a little ahead of use, so a file of any length takes little memory.
 """
 
 import functools
@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from zonal.tables import batches
-from zonal.tables.batches import Batch, BatchReader, StreamError, pyarrow_part, table_of
+from zonal.tables.batches import (
+    Batch,
+    BatchReader,
+    StreamError,
+    import_pyarrow,
+    table_of,
+)
 
-__all__ = ["DatasetReader", "dataset_of", "found_files"]
+__all__ = ["DatasetReader", "list_files", "open_dataset"]
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -23,99 +29,106 @@ _FORMATS = {
     ".tsv": "csv",
     ".feather": "ipc",
 }
-# What stands between two values of a CSV file, likeliest first.
+# Delimiters of CSV files that are detected, likeliest first.
 _DELIMITERS = (",", ";", "\t", "|")
 _QUOTED = re.compile(r'"[^"]*"')
-# Numbers as some languages write them, and as others do.
+# Numbers with a decimal comma, and with a decimal point.
 _WITH_COMMA = re.compile(r'"?-?\d+,\d+"?')
 _WITH_POINT = re.compile(r'"?-?\d+\.\d+"?')
-# Bytes of a CSV file that the types of its columns are told from.
-_TYPED_BYTES = 16 << 20
-# Bytes of a CSV file that are read at a time.
+# Bytes of a CSV file from which the types of its columns are inferred.
+_TYPE_BYTES = 16 << 20
+# Bytes of a CSV file per read.
 _BLOCK_BYTES = 1 << 20
 
 
-def dataset_of(
+def open_dataset(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     format: str | None = None,  # noqa: A002
     delimiter: str | None = None,
 ) -> Any:
     """Files as a pyarrow dataset; see `Stream.files`."""
-    dataset = pyarrow_part("dataset").dataset
-    found = found_files(paths)
-    endings = {_FORMATS.get(_ending(one)) for one in found}
-    if format is None and (len(endings) != 1 or None in endings):
+    dataset = import_pyarrow("dataset").dataset
+    files = list_files(paths)
+    formats = {_FORMATS.get(_suffix(file)) for file in files}
+    if format is None and (len(formats) != 1 or None in formats):
         raise ValueError(
-            f"cannot tell the format of {found[0]}"
-            f"{' and others' if len(found) > 1 else ''} by their names; let them "
-            "end in .csv, .tsv, .parquet or .feather, or pass format='parquet', "
-            "'csv' or 'ipc'"
+            f"cannot tell the format of {files[0]}"
+            f"{' and others' if len(files) > 1 else ''} from the file name; use the "
+            "extension .csv, .tsv, .parquet or .feather for all files, or pass "
+            "format='parquet', 'csv' or 'ipc'"
         )
-    kind: Any = format or endings.pop()
-    if kind == "csv":
-        kind = _csv_format(found[0], delimiter)
+    file_format: Any = format or formats.pop()
+    if file_format == "csv":
+        file_format = _csv_format(files[0], delimiter)
     options: dict[str, Any] = {}
     if isinstance(paths, (str, os.PathLike)) and Path(paths).is_dir():
         options = {"partitioning": "hive", "partition_base_dir": str(paths)}
-    build = functools.partial(dataset, found, format=kind, **options)
-    return _agreed(build)
+    build = functools.partial(dataset, files, format=file_format, **options)
+    return _with_common_schema(build)
 
 
-def found_files(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
-    """The files that paths stand for, in order."""
-    every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    found: list[str] = []
-    for path in map(Path, every):
+def list_files(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """All files that paths, folders and patterns with * stand for, in order."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    files: list[str] = []
+    for path in map(Path, given):
         if path.is_dir():
-            inside = sorted(one for one in path.rglob("*") if one.is_file())
-            shown = [
-                str(one)
-                for one in inside
-                if not any(
-                    part.startswith((".", "_")) for part in one.relative_to(path).parts
-                )
-            ]
-            # What lies beside tables, such as a model, is no table.
-            found += [one for one in shown if _ending(one) in _FORMATS] or shown
+            files += _tables_inside(path)
         elif "*" in path.name:
-            found += sorted(map(str, path.parent.glob(path.name)))
+            files += sorted(map(str, path.parent.glob(path.name)))
         elif path.is_file():
-            found.append(str(path))
+            files.append(str(path))
         else:
-            raise FileNotFoundError(f"there is no file {path}")
-    if not found:
-        raise FileNotFoundError(f"there is no file in {', '.join(map(str, every))}")
-    return found
+            raise FileNotFoundError(f"there is no file {path}; check the path")
+    if not files:
+        raise FileNotFoundError(
+            f"there is no file in {', '.join(map(str, given))}; check the path"
+        )
+    return files
 
 
-def _ending(path: str) -> str:
-    """What a file's name ends with, compressed or not."""
+def _tables_inside(folder: Path) -> list[str]:
+    """Files of tables in a folder, without hidden ones."""
+    visible = [
+        str(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and not any(
+            part.startswith((".", "_")) for part in path.relative_to(folder).parts
+        )
+    ]
+    # Other files, such as saved models, may lie beside tables.
+    return [path for path in visible if _suffix(path) in _FORMATS] or visible
+
+
+def _suffix(path: str) -> str:
+    """The extension of a file name, without that of its compression."""
     name = Path(path.lower().removesuffix(".gz").removesuffix(".bz2"))
     return name.suffix
 
 
 def _csv_format(path: str, delimiter: str | None) -> Any:
-    """How CSV files like one are read."""
-    csv = pyarrow_part("csv")
-    first, *others = _first_lines(path)
+    """The delimiter, decimal point and so on of CSV files, detected from one file."""
+    csv = import_pyarrow("csv")
+    header, *rows = _first_lines(path)
     if delimiter is None:
-        # The likeliest of those that occur most often, outside of quotes.
-        delimiter = max(_DELIMITERS, key=_QUOTED.sub("", first).count)
-    fields = [field for line in others for field in line.split(delimiter)]
+        # The most frequent in the header, outside of quotes.
+        delimiter = max(_DELIMITERS, key=_QUOTED.sub("", header).count)
+    fields = [field for line in rows for field in line.split(delimiter)]
     comma = delimiter != "," and any(map(_WITH_COMMA.fullmatch, fields))
     comma &= not any(map(_WITH_POINT.fullmatch, fields))
-    return pyarrow_part("dataset").CsvFileFormat(
+    return import_pyarrow("dataset").CsvFileFormat(
         parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        # An empty text is no text, as pandas and polars have it.
+        # Empty strings are missing values, as in pandas and polars.
         convert_options=csv.ConvertOptions(
             strings_can_be_null=True, decimal_point="," if comma else "."
         ),
-        read_options=csv.ReadOptions(block_size=_TYPED_BYTES),
+        read_options=csv.ReadOptions(block_size=_TYPE_BYTES),
     )
 
 
 def _first_lines(path: str) -> list[str]:
-    """Some lines of a CSV file, without their ends."""
+    """The first lines of a CSV file, at most 100."""
     from pyarrow import ArrowException, input_stream
 
     try:
@@ -124,12 +137,12 @@ def _first_lines(path: str) -> list[str]:
     except (OSError, ArrowException) as error:
         raise StreamError(f"{path} cannot be read: {error}") from error
     if not start.strip():
-        raise StreamError(f"{path} is empty; give a file with a line of column names")
+        raise StreamError(f"{path} is empty; pass a file with a line of column names")
     return start.decode("utf-8", "replace").splitlines()[:100]
 
 
-def _agreed(build: Callable[..., Any]) -> Any:
-    """A dataset with columns and types that suit all of its files."""
+def _with_common_schema(build: Callable[..., Any]) -> Any:
+    """A dataset whose schema has the columns of all files, in types that fit all."""
     import pyarrow
 
     try:
@@ -142,35 +155,40 @@ def _agreed(build: Callable[..., Any]) -> Any:
             schemas.append(fragment.physical_schema)
         except (OSError, pyarrow.ArrowException) as error:
             raise StreamError(f"{fragment.path} cannot be read: {error}") from error
-    if all(one.equals(schemas[0]) for one in schemas):
+    if all(schema.equals(schemas[0]) for schema in schemas):
         return dataset
     try:
-        together = pyarrow.unify_schemas(schemas, promote_options="permissive")
+        schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
     except pyarrow.ArrowException as error:
-        raise StreamError(f"the files do not go together: {error}") from error
-    return build(schema=together)
+        raise StreamError(
+            "the files have a column of the same name but different types; convert it "
+            f"to one type: {error}"
+        ) from error
+    return build(schema=schema)
 
 
 class DatasetReader(BatchReader):
-    """Files through pyarrow.dataset."""
+    """A pyarrow dataset as batches, and optionally only rows that pass a filter."""
 
-    def __init__(self, dataset: Any, wanted: Any):
-        self._dataset, self._filter = dataset, wanted
-        self._rows: int | None = None
+    def __init__(self, dataset: Any, row_filter: Any):
+        self._dataset, self._filter = dataset, row_filter
+        self._n_rows: int | None = None
 
     @property
     def names(self) -> list[str]:
         schema = self._dataset.schema
-        # What pandas wrote beside the columns are the numbers of its rows.
-        beside = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-        index = [one for one in beside.get("index_columns", []) if isinstance(one, str)]
+        # Without the index of a pandas frame, which is stored as a column.
+        pandas = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        index = [
+            name for name in pandas.get("index_columns", []) if isinstance(name, str)
+        ]
         return [name for name in schema.names if name not in index]
 
     @property
     def n_rows(self) -> int:
-        if self._rows is None:
-            self._rows = int(self._dataset.count_rows(filter=self._filter))
-        return self._rows
+        if self._n_rows is None:
+            self._n_rows = int(self._dataset.count_rows(filter=self._filter))
+        return self._n_rows
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
         from pyarrow.lib import ArrowException
@@ -178,73 +196,76 @@ class DatasetReader(BatchReader):
         schema = self._dataset.schema
         for fragment in self._dataset.get_fragments(filter=self._filter):
             path, row = getattr(fragment, "path", "") or "the table", 0
-            # pyarrow does not tell which rows of the file these are.
+            # pyarrow does not say which rows of the file passed the filter.
             counted = "" if self._filter is None else ", of the rows kept by the filter"
             try:
-                for batch in self._scanned(fragment, schema, columns):
+                for batch in self._scan(fragment, schema, columns):
                     if len(batch):
                         yield Batch(table_of(batch), path + counted, row)
                         row += len(batch)
             except (OSError, ArrowException) as error:
                 raise StreamError(f"{path} cannot be read: {error}") from error
 
-    def _scanned(
+    def _scan(
         self, fragment: Any, schema: Any, columns: Sequence[str] | None
     ) -> Iterator[Any]:
         """Record batches of a file.
 
-        A scanner reads as fast as it can and keeps what is not taken, so Parquet files
-        are scanned a row group at a time, and CSV files read by a reader that waits.
+        A scanner of pyarrow reads as fast as it can and buffers the rest, so Parquet
+        files are scanned one row group at a time, and CSV files are read by a reader
+        that waits.
         """
-        wanted = list(self.names if columns is None else columns)
-        how: dict[str, Any] = {}
-        parts, kind = [fragment], getattr(fragment, "format", None)
-        name = None if kind is None else kind.default_extname
-        if name == "csv" and not _partitions(fragment):
-            yield from _read_csv(fragment, schema, wanted, self._filter)
+        names = list(self.names if columns is None else columns)
+        options: dict[str, Any] = {}
+        parts, file_format = [fragment], getattr(fragment, "format", None)
+        format_name = None if file_format is None else file_format.default_extname
+        if format_name == "csv" and not _partition_keys(fragment):
+            yield from _read_csv(fragment, schema, names, self._filter)
             return
-        if name == "parquet":
+        if format_name == "parquet":
             parts = fragment.split_by_row_group(self._filter, schema=schema)
-            how["fragment_scan_options"] = pyarrow_part(
+            options["fragment_scan_options"] = import_pyarrow(
                 "dataset"
             ).ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
         for part in parts:
             yield from part.to_batches(
                 schema=schema,
-                columns=wanted,
+                columns=names,
                 filter=self._filter,
                 batch_size=batches.BATCH_ROWS,
                 batch_readahead=batches.AHEAD,
-                **how,
+                **options,
             )
 
 
-def _partitions(fragment: Any) -> dict[str, Any]:
-    """Columns that a file's folder tells."""
-    return pyarrow_part("dataset").get_partition_keys(fragment.partition_expression)
+def _partition_keys(fragment: Any) -> dict[str, Any]:
+    """Columns whose values are in the folder's name, such as year=2024."""
+    return import_pyarrow("dataset").get_partition_keys(fragment.partition_expression)
 
 
 def _read_csv(
-    fragment: Any, schema: Any, wanted: list[str], kept: Any
+    fragment: Any, schema: Any, names: list[str], row_filter: Any
 ) -> Iterator[Any]:
-    """Record batches of a CSV file, read no further than they are taken."""
-    csv, kind = pyarrow_part("csv"), fragment.format
-    given = kind.default_fragment_scan_options
-    convert, read = given.convert_options, given.read_options
-    # Types are known by now; pyarrow holds dozens of blocks.
+    """Record batches of a CSV file, read as they are used."""
+    csv, file_format = import_pyarrow("csv"), fragment.format
+    options = file_format.default_fragment_scan_options
+    convert, read = options.convert_options, options.read_options
+    # Types are known by now, and pyarrow buffers dozens of blocks: small ones do.
     read.block_size = min(read.block_size, _BLOCK_BYTES)
     convert.column_types = {field.name: field.type for field in schema}
-    # What a filter looks at is not known before it looks.
-    convert.include_columns = wanted if kept is None else list(schema.names)
+    # A filter may refer to any column.
+    convert.include_columns = names if row_filter is None else list(schema.names)
     convert.include_missing_columns = True
     with (
         fragment.filesystem.open_input_stream(fragment.path) as file,
         csv.open_csv(
             file,
             read_options=read,
-            parse_options=kind.parse_options,
+            parse_options=file_format.parse_options,
             convert_options=convert,
         ) as reader,
     ):
         for batch in reader:
-            yield batch if kept is None else batch.filter(kept).select(wanted)
+            if row_filter is not None:
+                batch = batch.filter(row_filter).select(names)
+            yield batch

@@ -2,26 +2,26 @@
 
 import numpy as np
 
-__all__ = ["rounded", "to_multiple"]
+__all__ = ["round_bits", "round_to_width"]
 
-# Binary digits of a deviation that are kept, and places of a mean beside it.
-_BITS = 30
-_PLACES = 30
+# Binary digits that are left of a number, and of a number relative to a width.
+_MANTISSA_BITS = 30
+_WIDTH_BITS = 30
 
 
-def rounded(values: np.ndarray | float) -> np.ndarray:
-    """Numbers with the digits that do not depend on the order of a summation.
+def round_bits(values: np.ndarray | float) -> np.ndarray:
+    """Numbers rounded to the digits that do not depend on the order of a summation.
 
-    What is learned then is the same to the last bit, whether rows come from memory,
-    from files or from several machines.
+    A model is then the same to the last bit, whether rows come from memory, from files
+    or from several machines.
     """
     mantissa, exponent = np.frexp(values)
-    kept = np.ldexp(np.round(np.ldexp(mantissa, _BITS)), exponent - _BITS)
-    return np.asarray(kept)
+    integers = np.round(np.ldexp(mantissa, _MANTISSA_BITS))
+    return np.asarray(np.ldexp(integers, exponent - _MANTISSA_BITS))
 
 
-def to_multiple(values: np.ndarray | float, width: np.ndarray | float) -> np.ndarray:
-    """Numbers rounded to a small part of a width."""
+def round_to_width(values: np.ndarray | float, width: np.ndarray | float) -> np.ndarray:
+    """Numbers rounded to multiples of a small fraction (about 2⁻³⁰) of a width."""
     _, exponent = np.frexp(np.where(np.isfinite(width), width, 1.0))
-    kept = np.round(np.ldexp(values, _PLACES - exponent))
-    return np.asarray(np.ldexp(kept, exponent - _PLACES))
+    integers = np.round(np.ldexp(values, _WIDTH_BITS - exponent))
+    return np.asarray(np.ldexp(integers, exponent - _WIDTH_BITS))

@@ -1,4 +1,4 @@
-"""Sampling: rows drawn evenly from a table, the same ones wherever they lie."""
+"""Random samples of rows, the same whether a table is in memory, files or a cluster."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -7,23 +7,24 @@ import numpy as np
 
 from zonal.tables.chunks import Chunk, joined
 
-__all__ = ["Drawn", "draw", "row_bits", "thin", "two_drawn"]
+__all__ = ["Draw", "draw_rows", "merge_draws", "row_bits", "thin"]
 
-# Keeps our random numbers apart from those of others with the same seed.
-_OWN_BITS = 0x7A6F6E616C
+# Second seed: our random numbers differ from those of others with the same seed.
+_OWN_SEED = 0x7A6F6E616C
 
 
 def row_bits(seed: int) -> np.random.PCG64:
-    """Random bits to choose rows by.
+    """Random bits for the choice of rows.
 
-    Not those of ``default_rng(seed)``: many a table was drawn with them, and the rows
-    with the smallest keys would be those with the smallest values.
+    They differ from those of ``default_rng(seed)``. Many example tables are drawn with
+    the latter, and the rows with the smallest keys would be those with the smallest
+    values.
     """
-    return np.random.PCG64([seed, _OWN_BITS])
+    return np.random.PCG64([seed, _OWN_SEED])
 
 
 def thin(rows: Chunk, count: int, seed: int) -> Chunk:
-    """At most ``count`` of the rows, drawn evenly, in their order."""
+    """At most ``count`` of the rows, drawn uniformly, in their order."""
     if count >= len(rows):
         return rows
     generator = np.random.default_rng(row_bits(seed))
@@ -31,51 +32,58 @@ def thin(rows: Chunk, count: int, seed: int) -> Chunk:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Drawn:
-    """Rows of a table that have drawn the smallest keys."""
+class Draw:
+    """A sample of ``count`` rows: those whose random keys are smallest."""
 
     count: int
     keys: np.ndarray
     rows: Chunk
 
-    def cut(self) -> "Drawn":
-        """No more than were asked for."""
+    def drop_excess(self) -> "Draw":
+        """The draw without rows beyond the ``count`` smallest keys."""
         if len(self.keys) <= self.count:
             return self
-        stay = np.sort(np.argpartition(self.keys, self.count - 1)[: self.count])
-        return Drawn(self.count, self.keys[stay], self.rows[stay])
+        smallest = np.sort(np.argpartition(self.keys, self.count - 1)[: self.count])
+        return Draw(self.count, self.keys[smallest], self.rows[smallest])
 
 
-def draw(count: int, seed: int, chunks: Iterable[Chunk], first_row: int = 0) -> Drawn:
-    """The rows of some chunks that draw the smallest keys."""
+def draw_rows(
+    count: int, seed: int, chunks: Iterable[Chunk], first_row: int = 0
+) -> Draw:
+    """The rows of chunks that draw the smallest random keys.
+
+    ``first_row`` is the first chunk's position in the table: keys belong to positions,
+    so parts of a table can be drawn separately and merged.
+    """
     bits = row_bits(seed)
     bits.advance(first_row)
     generator = np.random.default_rng(bits)
-    kept: Drawn | None = None
-    waiting: list[Drawn] = []
+    draw: Draw | None = None
+    waiting: list[Draw] = []
     limit = np.inf
     for chunk in chunks:
         keys = generator.random(len(chunk))
         small = np.flatnonzero((keys < limit) & chunk.counts)
-        waiting.append(Drawn(count, keys[small], chunk[small]))
-        if kept is None or sum(len(one.keys) for one in waiting) > count // 2:
-            kept = _all_drawn([kept, *waiting])
+        waiting.append(Draw(count, keys[small], chunk[small]))
+        if draw is None or sum(len(part.keys) for part in waiting) > count // 2:
+            draw = _concatenate([draw, *waiting])
             waiting = []
-            if len(kept.keys) == count:
-                limit = float(kept.keys.max())
-    if kept is None:
+            if len(draw.keys) == count:
+                limit = float(draw.keys.max())
+    if draw is None:
         raise ValueError("the source has no rows; give it at least one")
-    return _all_drawn([kept, *waiting])
+    return _concatenate([draw, *waiting])
 
 
-def two_drawn(one: Drawn, other: Drawn) -> Drawn:
-    """Those with the smallest keys of two parts of a table, in their order."""
-    return _all_drawn([one, other])
+def merge_draws(first: Draw, second: Draw) -> Draw:
+    """The draw from two parts of a table together, in the order of their rows."""
+    return _concatenate([first, second])
 
 
-def _all_drawn(parts: "list[Drawn | None]") -> Drawn:
-    every = [part for part in parts if part is not None]
-    if len(every) == 1:
-        return every[0].cut()
-    keys = np.concatenate([part.keys for part in every])
-    return Drawn(every[0].count, keys, joined([part.rows for part in every])).cut()
+def _concatenate(optional_draws: "list[Draw | None]") -> Draw:
+    draws = [draw for draw in optional_draws if draw is not None]
+    if len(draws) == 1:
+        return draws[0].drop_excess()
+    keys = np.concatenate([draw.keys for draw in draws])
+    rows = joined([draw.rows for draw in draws])
+    return Draw(draws[0].count, keys, rows).drop_excess()

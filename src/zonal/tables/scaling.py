@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from zonal.saving import savable
 from zonal.tables.chunks import Chunk
-from zonal.tables.rounding import rounded, to_multiple
+from zonal.tables.rounding import round_bits, round_to_width
 from zonal.tables.sources import CHUNK_ROWS, Result, Source
 
 __all__ = ["ConstantWarning", "ScaledSource", "Scaling"]
@@ -119,16 +119,16 @@ class Scaling:
             left = 1 - 2 * slopes @ scaled[:-1, -1] + slopes @ scaled[:-1, :-1] @ slopes
             residual *= float(np.sqrt(max(left, 1e-12)))
             slopes *= deviation[-1] / residual
-        width, residual = rounded(width[:-1]), float(rounded(residual))
+        width, residual = round_bits(width[:-1]), float(round_bits(residual))
         return dataclasses.replace(
             start,
-            centre=to_multiple(moments.mean[:-1], width),
+            centre=round_to_width(moments.mean[:-1], width),
             width=width,
-            target_centre=float(to_multiple(centre, residual)),
+            target_centre=float(round_to_width(centre, residual)),
             target_width=residual,
             target_varies=not constant[-1],
-            slopes=to_multiple(slopes, 1.0),
-            precision=float(rounded(np.exp(moments.log_precision / moments.count))),
+            slopes=round_to_width(slopes, 1.0),
+            precision=float(round_bits(np.exp(moments.log_precision / moments.count))),
         )
 
     @property

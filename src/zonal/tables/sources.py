@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from zonal.tables.chunks import Chunk
-from zonal.tables.sampling import Drawn, draw, row_bits, two_drawn
+from zonal.tables.sampling import Draw, draw_rows, merge_draws, row_bits
 
 __all__ = ["ArraySource", "Source"]
 
@@ -46,7 +46,7 @@ class Source(abc.ABC):
         Each row draws a random key, the same wherever it is read from, and the rows
         with the smallest keys are taken: one pass, holding little more than the sample.
         """
-        return self.reduced(functools.partial(_draw, count, seed), two_drawn).rows
+        return self.reduced(functools.partial(_draw, count, seed), merge_draws).rows
 
     def reduced(
         self, function: "Callable[[Source], Result]", combine: Callable[..., Result]
@@ -64,8 +64,8 @@ class Source(abc.ABC):
         return 0
 
 
-def _draw(count: int, seed: int, source: Source) -> Drawn:
-    return draw(count, seed, source.chunks(), source.first_row)
+def _draw(count: int, seed: int, source: Source) -> Draw:
+    return draw_rows(count, seed, source.chunks(), source.first_row)
 
 
 class ArraySource(Source):

@@ -1,4 +1,4 @@
-"""Streams: tables that are read a batch of rows at a time, again and again."""
+"""Streams: tables that are read in batches, as often as needed."""
 
 import contextlib
 import os
@@ -13,14 +13,14 @@ from zonal.tables import batches
 from zonal.tables.batches import (
     Batch,
     BatchReader,
-    naming,
-    pyarrow_part,
+    import_pyarrow,
+    prefix_errors,
     read_ahead,
     table_of,
 )
 from zonal.tables.chunks import Chunk, joined
-from zonal.tables.files import DatasetReader, dataset_of
-from zonal.tables.frames import refuse_lazy
+from zonal.tables.files import DatasetReader, open_dataset
+from zonal.tables.frames import check_not_lazy
 from zonal.tables.sources import CHUNK_ROWS, Source
 
 __all__ = ["Stream", "StreamSource", "stream_of"]
@@ -50,7 +50,7 @@ class Stream(BatchReader):
         return self._reader.n_rows
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
-        """All rows in order, with some of the columns.
+        """All rows in order; of the columns, all or those named.
 
         Examples
         --------
@@ -74,14 +74,14 @@ class Stream(BatchReader):
         Parameters
         ----------
         paths
-            Where they are.
+            A path or a list of paths, each of a file, a folder or a pattern.
         filter
-            A pyarrow expression; rows that do not fulfil it are not read.
+            A pyarrow expression; rows for which it is false are left out.
         format
-            ``"parquet"``, ``"csv"`` or ``"ipc"``, if names do not tell.
+            ``"parquet"``, ``"csv"`` or ``"ipc"``; by default from the extension.
         delimiter
-            What stands between two values of a CSV file; by default a comma, a
-            semicolon, a tab or a bar, as the first line has it.
+            CSV delimiter; by default detected from the first line (comma, semicolon,
+            tab or bar).
 
         Examples
         --------
@@ -93,15 +93,16 @@ class Stream(BatchReader):
         ...     Stream.files(f"{folder}/*.csv", filter=pc.field("x") > 1).n_rows
         2
         """
-        return Stream(DatasetReader(dataset_of(paths, format, delimiter), filter))
+        return Stream(DatasetReader(open_dataset(paths, format, delimiter), filter))
 
     @staticmethod
     def of(table: Any, spool: bool = False) -> "Stream":
-        """A pyarrow dataset or table, a frame, or something that yields frames.
+        """A pyarrow dataset or table, a frame, or an iterable of frames.
 
-        What can be read only once (a generator, a record-batch reader) is refused,
-        because fitting takes several readings; with ``spool`` it is written to a
-        temporary Parquet file first, which is removed with the stream.
+        Fitting reads a table several times. A source that can be read only once (a
+        generator, a record-batch reader) therefore raises ValueError, unless ``spool``
+        is true: then its rows are written to a temporary Parquet file, which is removed
+        with the stream.
 
         Examples
         --------
@@ -110,7 +111,7 @@ class Stream(BatchReader):
         >>> Stream.of(days, spool=True).n_rows
         7
         """
-        refuse_lazy(table)
+        check_not_lazy(table)
         module = type(table).__module__.split(".")[0]
         if module == "pyarrow" and hasattr(table, "get_fragments"):
             return Stream(DatasetReader(table, None))
@@ -120,21 +121,21 @@ class Stream(BatchReader):
             return Stream(_FrameReader(list(table)))
         if not spool:
             raise ValueError(
-                f"a {type(table).__name__} can be read only once, and fitting takes "
-                "several readings; pass Stream.of(..., spool=True) to keep the rows in "
-                "a temporary file"
+                f"a {type(table).__name__} can be read only once, and fitting reads a "
+                "table several times; pass Stream.of(..., spool=True) to keep the rows "
+                "in a temporary file"
             )
         return Stream(_SpooledReader(table))
 
 
 def stream_of(table: Any) -> BatchReader | None:
-    """A table that is to be read as a stream, or None for what lies in memory."""
+    """Files or datasets as a stream; None for tables in memory."""
     if isinstance(table, BatchReader):
         return table
     if isinstance(table, (str, os.PathLike)):
         return Stream.files(table)
     if isinstance(table, (list, tuple)) and table:
-        if all(isinstance(one, (str, os.PathLike)) for one in table):
+        if all(isinstance(path, (str, os.PathLike)) for path in table):
             return Stream.files(table)
         return None
     module = type(table).__module__.split(".")[0]
@@ -146,14 +147,14 @@ def stream_of(table: Any) -> BatchReader | None:
 
 
 class _FrameReader(BatchReader):
-    """Frames in memory, one below the other."""
+    """Frames in memory, concatenated by rows."""
 
     def __init__(self, frames: list[Any]):
         import narwhals as nw
 
         if not frames:
-            raise ValueError("there is no frame to read; give at least one")
-        self._frames = [nw.from_native(one, eager_only=True) for one in frames]
+            raise ValueError("there is no frame to read; pass at least one")
+        self._frames = [nw.from_native(frame, eager_only=True) for frame in frames]
 
     @property
     def names(self) -> list[str]:
@@ -161,37 +162,37 @@ class _FrameReader(BatchReader):
 
     @property
     def n_rows(self) -> int:
-        return sum(len(one) for one in self._frames)
+        return sum(map(len, self._frames))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
         for number, frame in enumerate(self._frames):
             origin = f"frame {number}" if len(self._frames) > 1 else "the table"
-            chosen = frame if columns is None else frame.select(list(columns))
+            selected = frame if columns is None else frame.select(list(columns))
             for start in range(0, len(frame), batches.BATCH_ROWS):
-                part = chosen[start : start + batches.BATCH_ROWS]
-                yield Batch(part.to_native(), origin, start)
+                rows = selected[start : start + batches.BATCH_ROWS]
+                yield Batch(rows.to_native(), origin, start)
 
 
 class _SpooledReader(BatchReader):
-    """Frames that come once, kept in a file for as long as the stream lives."""
+    """Frames that can be read only once, stored in a file until the stream ends."""
 
     def __init__(self, frames: Iterable[Any]):
         import narwhals as nw
 
-        parquet = pyarrow_part("parquet")
+        parquet = import_pyarrow("parquet")
         folder = tempfile.mkdtemp(prefix="zonal-")
-        # It goes when the stream does.
+        # Removed when the stream is garbage-collected.
         remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         path = Path(folder) / "rows.parquet"
         writer = None
         try:
             for frame in frames:
-                known = nw.from_native(_batch_table(frame), eager_only=True)
-                # Without the numbers that pandas gives to rows.
-                part = known.to_arrow().select(known.columns).replace_schema_metadata()
+                eager = nw.from_native(_as_frame(frame), eager_only=True)
+                # Without the index of pandas frames.
+                table = eager.to_arrow().select(eager.columns).replace_schema_metadata()
                 if writer is None:
-                    writer = parquet.ParquetWriter(path, part.schema)
-                writer.write_table(part)
+                    writer = parquet.ParquetWriter(path, table.schema)
+                writer.write_table(table)
         except BaseException:
             remove()
             raise
@@ -200,8 +201,8 @@ class _SpooledReader(BatchReader):
                 writer.close()
         if writer is None:
             remove()
-            raise ValueError("there is no frame to read; give at least one")
-        self._reader = DatasetReader(dataset_of(path), None)
+            raise ValueError("there is no frame to read; pass at least one")
+        self._reader = DatasetReader(open_dataset(path), None)
 
     @property
     def names(self) -> list[str]:
@@ -215,26 +216,26 @@ class _SpooledReader(BatchReader):
         return self._reader.batches(columns)
 
 
-def _batch_table(frame: Any) -> Any:
-    """A frame as it is; a record batch as a table of it."""
+def _as_frame(frame: Any) -> Any:
+    """A record batch as a pyarrow table; other frames unchanged."""
     if type(frame).__module__.startswith("pyarrow") and hasattr(frame, "to_pandas"):
         return frame if hasattr(frame, "combine_chunks") else table_of(frame)
     return frame
 
 
 class StreamSource(Source):
-    """The rows of a stream, as the numbers that an engine learns from.
+    """The rows of a stream, encoded as chunks of numbers.
 
     Parameters
     ----------
     stream
         The table.
     columns
-        Those of its columns that are read.
+        Names of the columns to read.
     encode
-        Turns a frame and the number of its first row into a chunk.
+        Function from a frame and the number of its first row to a chunk.
     n_inputs
-        Columns of the inputs that it makes.
+        Number of encoded input columns.
     """
 
     def __init__(
@@ -256,28 +257,28 @@ class StreamSource(Source):
         return self._stream.n_rows
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
-        with contextlib.closing(read_ahead(self._encoded())) as encoded:
-            yield from _cut(encoded, size)
+        with contextlib.closing(read_ahead(self._encode_batches())) as encoded:
+            yield from _rechunk(encoded, size)
 
-    def _encoded(self) -> Iterator[Chunk]:
+    def _encode_batches(self) -> Iterator[Chunk]:
         for frame, origin, row in self._stream.batches(self._columns):
-            with naming(origin):
+            with prefix_errors(origin):
                 yield self._encode(frame, row)
 
 
-def _cut(chunks: Iterable[Chunk], size: int) -> Iterator[Chunk]:
-    """The same rows in chunks of one size, whatever they came in."""
+def _rechunk(chunks: Iterable[Chunk], size: int) -> Iterator[Chunk]:
+    """The same rows in chunks of equal size, but for the last."""
     waiting: list[Chunk] = []
-    have = 0
+    count = 0
     for chunk in chunks:
         waiting.append(chunk)
-        have += len(chunk)
-        if have < size:
+        count += len(chunk)
+        if count < size:
             continue
         rows = joined(waiting) if len(waiting) > 1 else chunk
-        whole = have - have % size
-        for start in range(0, whole, size):
+        stop = count - count % size
+        for start in range(0, stop, size):
             yield rows[start : start + size]
-        waiting, have = ([rows[whole:]], have - whole) if whole < have else ([], 0)
-    if have:
+        waiting, count = ([rows[stop:]], count - stop) if stop < count else ([], 0)
+    if count:
         yield joined(waiting) if len(waiting) > 1 else waiting[0]

@@ -1,4 +1,4 @@
-"""Tables with their target in them: files, datasets and frames, read in batches."""
+"""Tables that contain their target: files, datasets and frames, read in batches."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ from zonal.tables.batches import (
     BatchReader,
     StreamError,
     check_columns,
-    naming,
+    prefix_errors,
     read_ahead,
     values_of,
 )
@@ -57,20 +57,20 @@ class Given:
         if self.target is None:
             if self.weight is not None:
                 raise ValueError(
-                    "weight= goes with target=; with y, pass sample_weight"
+                    "weight= goes with target=; with y, pass sample_weight="
                 )
             if isinstance(self.exposure, str):
                 raise ValueError(
                     f"exposure={self.exposure!r} names a column, which goes with "
-                    "target=; with y, pass one number for each row"
+                    "target=; with y, pass one number per row"
                 )
             return
         if self.y is not None:
-            raise ValueError("give y, or target= for a column of the table, not both")
+            raise ValueError("pass y, or target= for a column of the table, not both")
         if self.sample_weight is not None:
             raise ValueError("with target=, pass weight=, the name of a column")
         if not isinstance(self.exposure, str | None):
-            raise ValueError("with target=, exposure is the name of a column")
+            raise ValueError("with target=, exposure must be the name of a column")
 
     @property
     def target_name(self) -> str | None:
@@ -95,7 +95,7 @@ class Given:
         if self.target is None:
             if stream is not None:
                 raise ValueError(
-                    "rows in files have their target beside them: pass target=, the "
+                    "files and datasets must contain their target: pass target=, the "
                     "name of its column"
                 )
             return None
@@ -103,7 +103,9 @@ class Given:
         check_columns(stream, self.columns_beside)
         inputs = [name for name in stream.names if name not in self.columns_beside]
         if not inputs:
-            raise ValueError("the table has no column beside its target to learn from")
+            raise ValueError(
+                "the table has no input columns besides its target; add at least one"
+            )
         single = isinstance(self.target, str)
         return TargetTable(
             stream, inputs, self.targets, self.weight, self.exposure, single
@@ -112,7 +114,10 @@ class Given:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TargetTable:
-    """A stream, and which of its columns are inputs, targets, weights and exposure."""
+    """A stream, with the names of its input, target, weight and exposure columns.
+
+    ``single`` says whether targets are one-dimensional.
+    """
 
     stream: BatchReader
     inputs: list[str]
@@ -125,85 +130,88 @@ class TargetTable:
     def n_rows(self) -> int | None:
         return self.stream.n_rows
 
-    def learned(
-        self, learn: Callable[[Iterator[Any]], Columns], some: Callable[[Any], Any]
+    def learn(
+        self,
+        learn_columns: Callable[[Iterator[Any]], Columns],
+        sample: Callable[[Any], np.ndarray],
     ) -> tuple[Columns, np.ndarray]:
-        """One reading: what columns hold, and some targets that stand for all."""
-        seen, origin = [], "the table"
+        """The encoding of the inputs and a sample of the targets, from one reading."""
+        samples: list[np.ndarray] = []
+        origin = "the table"
 
-        def frames() -> Generator[Any, None, None]:
+        def input_frames() -> Generator[Any, None, None]:
             nonlocal origin
             with contextlib.closing(
-                read_ahead(self.stream.batches(self._read))
-            ) as all_of:
-                for frame, place, _ in all_of:
-                    origin = place
-                    seen.append(some(self._targets_of(frame)))
+                read_ahead(self.stream.batches(self._columns))
+            ) as batches:
+                for frame, batch_origin, _ in batches:
+                    origin = batch_origin
+                    samples.append(sample(self._targets_of(frame)))
                     yield nw.from_native(frame).select(self.inputs).to_native()
 
-        with contextlib.closing(frames()) as parts:
+        with contextlib.closing(input_frames()) as frames:
             try:
-                columns = learn(parts)
+                columns = learn_columns(frames)
             except StreamError:
                 raise
             except (ValueError, TypeError) as error:
                 kind = TypeError if isinstance(error, TypeError) else ValueError
                 raise kind(f"{origin}: {error}") from error
-        if not seen:
-            raise ValueError("the table has no rows; give it at least one")
-        return columns, np.concatenate(seen)
+        if not samples:
+            raise ValueError("the table has no rows; pass at least one")
+        return columns, np.concatenate(samples)
 
     def sources(
-        self, columns: Columns, coded: Callable[[np.ndarray], np.ndarray]
+        self, columns: Columns, encode_target: Callable[[np.ndarray], np.ndarray]
     ) -> list[Source]:
-        """The rows as numbers, once for each target."""
-        every = range(len(self.targets))
+        """The encoded rows, one source per target."""
         return [
             StreamSource(
                 self.stream,
-                self._read,
-                functools.partial(self._chunk, columns, coded, number),
+                self._columns,
+                functools.partial(self._chunk, columns, encode_target, index),
                 len(columns.outputs),
             )
-            for number in every
+            for index in range(len(self.targets))
         ]
 
     @property
-    def _read(self) -> list[str]:
-        more = [one for one in (self.weight, self.exposure) if one is not None]
-        return list(dict.fromkeys([*self.inputs, *self.targets, *more]))
+    def _columns(self) -> list[str]:
+        """Names of the columns to read."""
+        optional = [name for name in (self.weight, self.exposure) if name is not None]
+        return list(dict.fromkeys([*self.inputs, *self.targets, *optional]))
 
     def _targets_of(self, frame: Any) -> np.ndarray:
-        every = [values_of(frame, name) for name in self.targets]
-        return every[0] if self.single else np.column_stack(every)
+        targets = [values_of(frame, name) for name in self.targets]
+        return targets[0] if self.single else np.column_stack(targets)
 
     def _chunk(
         self,
         columns: Columns,
-        coded: Callable[[np.ndarray], np.ndarray],
-        number: int,
+        encode_target: Callable[[np.ndarray], np.ndarray],
+        target_index: int,
         frame: Any,
         first_row: int,
     ) -> Chunk:
         inputs = nw.from_native(frame).select(self.inputs).to_native()
         x = columns.matrix(inputs, first_row)
-        y = coded(self._targets_of(frame))
-        y = y if y.ndim == 1 else y[:, number]
+        y = encode_target(self._targets_of(frame))
+        y = y if y.ndim == 1 else y[:, target_index]
         weight, exposure = (
             None if name is None else np.asarray(values_of(frame, name), np.float64)
             for name in (self.weight, self.exposure)
         )
         rows = checked(x, y, weight, exposure=exposure, first_row=first_row)
-        # A row that counts for nothing is no row.
+        # Rows of weight zero are left out.
         return rows if weight is None else rows[weight > 0]
 
 
 def exposure_of(stream: BatchReader, name: str) -> np.ndarray:
-    """The column of a stream that says what each row's rate is multiplied by."""
+    """The exposure per row: the factor of its rate."""
     check_columns(stream, [name])
     parts = [np.empty(0)]
     for frame, origin, row in stream.batches([name]):
-        with naming(origin):
+        with prefix_errors(origin):
             values = np.asarray(values_of(frame, name), np.float64)
             positive(values, "exposure", len(values), row)
             parts.append(values)
@@ -213,16 +221,16 @@ def exposure_of(stream: BatchReader, name: str) -> np.ndarray:
 def blocks_of(
     stream: BatchReader, columns: Columns, names: Sequence[str]
 ) -> Iterator[np.ndarray]:
-    """The inputs of a stream as numbers, a batch at a time."""
+    """The encoded inputs of a stream, batch by batch."""
     check_columns(stream, names)
 
     def encoded() -> Iterator[np.ndarray]:
-        none = True
+        empty = True
         for frame, origin, row in stream.batches(names):
-            none = False
-            with naming(origin):
+            empty = False
+            with prefix_errors(origin):
                 yield columns.matrix(frame, row)
-        if none:
-            raise ValueError("the table has no rows; give it at least one")
+        if empty:
+            raise ValueError("the table has no rows; pass at least one")
 
     return read_ahead(encoded())

@@ -14,8 +14,8 @@ from zonal import (
     Projection,
     UnitVectors,
 )
-from zonal.prior import band_values_numpy, band_values_xla
-from zonal.prior.band_values import engine_for, numpy_shape
+from zonal.prior import backend_numpy, backend_xla
+from zonal.prior.backends import backend_for, numpy_kernel
 from zonal.prior.bands import band_kernel
 
 GENERATOR = np.random.default_rng(0)
@@ -39,81 +39,77 @@ KERNELS = {
 @pytest.mark.parametrize("layout", ["banded", "sparse"])
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize(("sphere", "x"), SPHERES.values(), ids=SPHERES)
-def test_both_agree(sphere, x, kernel, layout):
+def test_back_ends_agree(sphere, x, kernel, layout):
     basis = Basis.build(sphere, kernel, 30, layout)
     dimension = sphere.dimension
     bands = tuple(
         (band.place(dimension), band_kernel(band, kernel, dimension))
         for band in basis.bands
     )
-    here = band_values_numpy.placed(sphere, bands, np.float64)
-    there = band_values_xla.placed(sphere, bands, np.dtype(np.float64))
-    values, radial = band_values_numpy.values(here, x)
-    expected_values, expected_radial = band_values_xla.values(there, x)
+    for_numpy = backend_numpy.prepare(sphere, bands, np.float64)
+    for_xla = backend_xla.prepare(sphere, bands, np.dtype(np.float64))
+    values, radial = backend_numpy.values(for_numpy, x)
+    expected_values, expected_radial = backend_xla.values(for_xla, x)
     np.testing.assert_allclose(values, expected_values, atol=1e-12)
     np.testing.assert_allclose(radial, expected_radial, rtol=1e-12)
     generator = np.random.default_rng(1)
-    given = (
+    arguments = (
         basis.incomplete,
         x,
         generator.normal(size=values.shape),
         generator.normal(size=len(x)),
     )
-    pulled = band_values_numpy.pull_values(here, *given)
-    expected = band_values_xla.pull_values(there, *given)
-    # A sphere without parameters has none in either.
+    pulled = backend_numpy.pull_values(for_numpy, *arguments)
+    expected = backend_xla.pull_values(for_xla, *arguments)
+    # A sphere without parameters has no gradients in either.
     assert pulled[0].keys() == expected[0].keys()
     for ours, theirs in zip(
         jax.tree.leaves(pulled), jax.tree.leaves(expected), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
     for index in basis.incomplete:
-        phases, shape = bands[index]
-        gram = band_values_numpy.gram(phases, shape)
-        np.testing.assert_allclose(
-            gram, band_values_xla.gram(phases, shape), atol=1e-12
-        )
+        phases, kernel = bands[index]
+        gram = backend_numpy.gram(phases, kernel)
+        np.testing.assert_allclose(gram, backend_xla.gram(phases, kernel), atol=1e-12)
         bar = generator.normal(size=gram.shape)
         pairs = zip(
-            jax.tree.leaves(band_values_numpy.pull_gram(phases, shape, bar)),
-            jax.tree.leaves(band_values_xla.pull_gram(phases, shape, bar)),
+            jax.tree.leaves(backend_numpy.pull_gram(phases, kernel, bar)),
+            jax.tree.leaves(backend_xla.pull_gram(phases, kernel, bar)),
             strict=True,
         )
         for ours, theirs in pairs:
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
-def test_few_points_of_a_polynomial_are_not_compiled():
+def test_polynomials_at_few_points_are_not_compiled():
     basis = Basis.build(ARD.isotropic(2), ContinuousDepth(), 20)
-    shape = band_kernel(basis.bands[-1], basis.kernel, 3)
-    assert engine_for(1000, shape) is band_values_numpy
-    assert engine_for(10**7, shape) is band_values_xla
+    kernel = band_kernel(basis.bands[-1], basis.kernel, 3)
+    assert backend_for(1000, kernel) is backend_numpy
+    assert backend_for(10**7, kernel) is backend_xla
     endless = Basis.build(ARD.isotropic(2), NTK(), 20)
     tail = band_kernel(endless.bands[-1], endless.kernel, 3)
-    assert engine_for(10, tail) is band_values_xla
+    assert backend_for(10, tail) is backend_xla
 
 
 @pytest.mark.parametrize("points", [10, 300_000])
-def test_a_kernel_as_a_function_is_the_same_for_few_and_many(points):
+def test_numpy_kernel_has_the_values_of_the_series(points):
     basis = Basis.build(ARD.isotropic(2), ContinuousDepth(), 20)
-    shape = band_kernel(basis.bands[-1], basis.kernel, 3)
+    kernel = band_kernel(basis.bands[-1], basis.kernel, 3)
     t = np.linspace(-1, 1, points)
-    expected = np.polynomial.chebyshev.chebval(t, np.asarray(shape.coefficients))
-    np.testing.assert_allclose(numpy_shape(shape)(t), expected, atol=1e-12)
+    expected = np.polynomial.chebyshev.chebval(t, np.asarray(kernel.coefficients))
+    np.testing.assert_allclose(numpy_kernel(kernel)(t), expected, atol=1e-12)
 
 
-def test_cosines_in_any_arrangement_share_a_program():
+def test_arrays_of_any_shape_share_compiled_programs():
     basis = Basis.build(ARD.isotropic(2), ContinuousDepth(), 20)
-    shape = band_kernel(basis.bands[-1], basis.kernel, 3)
+    kernel = band_kernel(basis.bands[-1], basis.kernel, 3)
     t = np.linspace(-1, 1, 420_000)
-    expected = np.polynomial.chebyshev.chebval(t, np.asarray(shape.coefficients))
-    band_values_xla._jitted_shape.clear_cache()
+    expected = np.polynomial.chebyshev.chebval(t, np.asarray(kernel.coefficients))
+    backend_xla._jitted_kernel.clear_cache()
     for rows in (35, 40, 48, 60):
-        found = band_values_xla.shape_values(
-            shape, t[: rows * 7000].reshape(rows, 7000)
-        )
-        assert found.shape == (rows, 7000)
-        np.testing.assert_allclose(found.ravel(), expected[: found.size], atol=1e-12)
-    # One for whole blocks, and one for the shorter of what is left of the last.
-    assert band_values_xla._jitted_shape._cache_size() == 2
-    assert band_values_xla.shape_values(shape, np.empty((0, 5))).shape == (0, 5)
+        values = backend_xla.evaluate(kernel, t[: rows * 7000].reshape(rows, 7000))
+        assert values.shape == (rows, 7000)
+        np.testing.assert_allclose(values.ravel(), expected[: values.size], atol=1e-12)
+    # One program for full blocks, one for the shorter last block.
+    assert backend_xla._jitted_kernel._cache_size() == 2
+    assert backend_xla.evaluate(kernel, np.empty((0, 5))).shape == (0, 5)
