@@ -1,0 +1,457 @@
+"""The compiled loops behind `zonal.engine.local`: one small system per row.
+
+A vector holds a number of each of several rows, so all arrays here are flat and end
+with an axis of lanes; see `zonal.engine.lanes`. For ``n`` neighbours, padded to a
+multiple of the tile, the matrix has ``n`` columns and these rows:
+
+    0 ... n-1     covariance of the neighbours, below the diagonal
+    n             covariance of the query and the neighbours
+    n+1 ...       targets, one row per output, padded to a tile
+
+so that one factorisation also solves L⁻¹k* and L⁻¹y. A neighbour that is missing has
+radial factor zero and noise one: its equation is a = 0.
+"""
+
+import numpy as np
+from numba import njit
+
+from zonal.engine.lanes import (
+    TILE,
+    coefficients,
+    empty_lanes,
+    full,
+    inverse_width,
+    lane_count,
+    load,
+    locate,
+    store,
+    subtract_products,
+)
+
+__all__ = ["scatter", "solve_rows"]
+
+# Features that are read at a time.
+_FEATURES = 16
+
+
+def compiled(function):
+    """Compile for all threads at once, and keep the machine code on disk."""
+    return njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+@compiled
+def solve_rows(
+    rows,
+    queries,
+    neighbours,
+    order,
+    table,
+    beta_table,
+    variance,
+    least_pivot,
+    outputs,
+    gradients,
+    start,
+):
+    """Solve the systems of some queries, given by their positions in ``order``.
+
+    ``rows`` and ``queries`` are directions, radial factors, targets, noise and features
+    each. ``outputs`` are mean, variance, weights and the flag of a small pivot, each
+    per query; weights are left out where the array is empty. ``gradients`` are those in
+    directions and radial factors of each query's neighbours and of itself, and in
+    log variance, log noise and β, whose first query is ``start``; left out where the
+    arrays are empty.
+    """
+    directions, radial, targets, noise, features = rows
+    means, variances, weights, flags = outputs
+    lanes = lane_count(table)
+    n_neighbours, n_outputs = neighbours.shape[1], targets.shape[1]
+    n = (n_neighbours + TILE - 1) // TILE * TILE
+    sides = (1 + n_outputs + TILE - 1) // TILE * TILE
+    dimension = directions.shape[1]
+    matrix = empty_lanes((n + sides) * n, table)
+    points = empty_lanes((n + 1) * dimension, table)
+    factor = empty_lanes(n + 1, table)  # radial factors times the root of the variance
+    rest = empty_lanes(n + 1, table)  # noise
+    pivots = empty_lanes(n, table)  # inverse square roots
+    mean = empty_lanes(n_outputs, table)
+    single = empty_lanes(4, table)
+    starts = np.empty(lanes, np.int32)
+    feature_block = empty_lanes(
+        (n + sides) * _FEATURES if features.shape[1] else 0, table
+    )
+    wants_gradient = gradients[0].shape[0] > 0
+    wants_weights = weights.shape[0] > 0
+    a = empty_lanes(n + 1, table)
+    h = empty_lanes(n + 1, table)
+    points_bar = empty_lanes((n + 1) * dimension, table)
+    factor_bar = empty_lanes(n + 1, table)
+    root = np.sqrt(variance)
+    for first in range(0, len(order), lanes):
+        group = order[first : first + lanes]
+        _gather(
+            rows, queries, neighbours, group, root, matrix, points, factor, rest, n
+        )
+        _fill(matrix, points, factor, rest, table, starts, n, dimension)
+        own = load(factor, n * lanes) * load(factor, n * lanes)
+        if features.shape[1]:
+            own = own - _subtract_features(
+                features, queries[4], neighbours, group, matrix, feature_block, n, sides
+            )
+        worst = _factorise(matrix, pivots, rest, n, n + sides, least_pivot)
+        # L⁻¹k* in row n, L⁻¹y below it.
+        left = own
+        for j in range(n):
+            value = load(matrix, (n * n + j) * lanes)
+            left = left - value * value
+        for output in range(n_outputs):
+            total = full(table, 0.0)
+            row = (n + 1 + output) * n
+            for j in range(n):
+                total = total + load(matrix, (n * n + j) * lanes) * load(
+                    matrix, (row + j) * lanes
+                )
+            store(mean, output * lanes, total)
+        zero, floor = full(table, 0.0), own * full(table, least_pivot)
+        spread = load(rest, n * lanes)
+        worst = np.minimum(worst, left + spread - floor)
+        left = np.maximum(left, zero)
+        store(single, 0, left)
+        store(single, lanes, worst)
+        for lane in range(len(group)):
+            query = group[lane]
+            variances[query] = single[lane]
+            flags[query] = single[lanes + lane] < 0
+            for output in range(n_outputs):
+                means[query, output] = mean[output * lanes + lane]
+        if wants_weights or wants_gradient:
+            total = np.maximum(left + spread, floor)
+            _solve_back(
+                matrix, pivots, queries[2], group, mean, total, a, h, single, n
+            )
+        if wants_weights:
+            for lane in range(len(group)):
+                for slot in range(n_neighbours):
+                    weights[group[lane], slot] = a[slot * lanes + lane]
+        if wants_gradient:
+            _differentiate(
+                points, factor, rest, a, h, single, table, beta_table, starts,
+                points_bar, factor_bar, n, dimension,
+            )
+            _hand_out(
+                gradients, start, neighbours, group, root, factor, points_bar,
+                factor_bar, single, n, dimension,
+            )
+
+
+@compiled
+def _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest, n):
+    """Copy what the rows of a group need into lanes."""
+    directions, radial, targets, noise, _ = rows
+    query_directions, query_radial, _, query_noise, _ = queries
+    lanes = lane_count(matrix)
+    dimension, n_outputs = directions.shape[1], targets.shape[1]
+    n_neighbours = neighbours.shape[1]
+    for lane in range(lanes):
+        for slot in range(n):
+            row = -1
+            if lane < len(group) and slot < n_neighbours:
+                row = neighbours[group[lane], slot]
+            here = slot * lanes + lane
+            if row < 0:
+                factor[here] = 0.0
+                rest[here] = 1.0
+                for k in range(dimension):
+                    points[(slot * dimension + k) * lanes + lane] = 0.0
+                for output in range(n_outputs):
+                    matrix[((n + 1 + output) * n + slot) * lanes + lane] = 0.0
+            else:
+                factor[here] = root * radial[row]
+                rest[here] = noise[row]
+                for k in range(dimension):
+                    points[(slot * dimension + k) * lanes + lane] = directions[row, k]
+                for output in range(n_outputs):
+                    matrix[((n + 1 + output) * n + slot) * lanes + lane] = targets[
+                        row, output
+                    ]
+        here = n * lanes + lane
+        if lane < len(group):
+            query = group[lane]
+            factor[here] = root * query_radial[query]
+            rest[here] = query_noise[query]
+            for k in range(dimension):
+                points[(n * dimension + k) * lanes + lane] = query_directions[query, k]
+        else:
+            factor[here] = 0.0
+            rest[here] = 1.0
+            for k in range(dimension):
+                points[(n * dimension + k) * lanes + lane] = 0.0
+
+
+@compiled
+def _chord(points, i, j, dimension):
+    """Squared chord between two points, from their difference."""
+    lanes = lane_count(points)
+    left, right = i * dimension * lanes, j * dimension * lanes
+    difference = load(points, left) - load(points, right)
+    total = difference * difference
+    for k in range(1, dimension):
+        difference = load(points, left + k * lanes) - load(points, right + k * lanes)
+        total = total + difference * difference
+    return total
+
+
+@compiled
+def _fill(matrix, points, factor, rest, table, starts, n, dimension):
+    """Covariances of the neighbours and of the query."""
+    lanes = lane_count(matrix)
+    for i in range(n + 1):
+        own = load(factor, i * lanes)
+        for j in range(min(i, n)):
+            place = locate(_chord(points, i, j, dimension), starts)
+            c0, c1, c2, c3 = coefficients(table, starts)
+            kernel = c0 + place * (c1 + place * (c2 + place * c3))
+            value = own * load(factor, j * lanes) * kernel
+            store(matrix, (i * n + j) * lanes, value)
+        if i < n:
+            store(matrix, (i * n + i) * lanes, own * own + load(rest, i * lanes))
+    # What lies above the diagonal of a tile is computed with it, and never used.
+    for i in range(n):
+        for j in range(i + 1, (i // TILE + 1) * TILE):
+            store(matrix, (i * n + j) * lanes, full(matrix, 0.0))
+
+
+@compiled
+def _subtract_features(
+    features, query_features, neighbours, group, matrix, block, n, sides
+):
+    """Take what features explain off the covariances; returns |φ*|²."""
+    lanes = lane_count(matrix)
+    n_neighbours, n_features = neighbours.shape[1], features.shape[1]
+    own = full(matrix, 0.0)
+    for first in range(0, n_features, _FEATURES):
+        width = min(_FEATURES, n_features - first)
+        block[:] = 0
+        for lane in range(len(group)):
+            query = group[lane]
+            for slot in range(n_neighbours):
+                row = neighbours[query, slot]
+                if row >= 0:
+                    for k in range(width):
+                        block[(slot * _FEATURES + k) * lanes + lane] = features[
+                            row, first + k
+                        ]
+            for k in range(width):
+                block[(n * _FEATURES + k) * lanes + lane] = query_features[
+                    query, first + k
+                ]
+        step = _FEATURES * lanes
+        for i in range(0, n + 1, TILE):
+            for j in range(0, min(i + TILE, n), TILE):
+                subtract_products(
+                    matrix,
+                    (i * n + j) * lanes,
+                    n * lanes,
+                    block,
+                    i * step,
+                    j * step,
+                    step,
+                    width,
+                )
+        for k in range(width):
+            value = load(block, (n * _FEATURES + k) * lanes)
+            own = own + value * value
+    return own
+
+
+@compiled
+def _factorise(matrix, pivots, rest, n, n_rows, least_pivot):
+    """Cholesky factor in place, and L⁻¹ of the rows below the square part.
+
+    A pivot that is too small in proportion to its diagonal entry is lifted, as if that
+    neighbour had more noise. Returned is by how much the worst one passed its limit.
+    """
+    lanes = lane_count(matrix)
+    step = n * lanes
+    tolerance = full(matrix, least_pivot)
+    one = full(matrix, 1.0)
+    worst = one
+    for j in range(n):
+        # The limit of each pivot, kept where its inverse will be.
+        store(pivots, j * lanes, load(matrix, (j * n + j) * lanes) * tolerance)
+    for left in range(0, n, TILE):
+        for top in range(left, n_rows, TILE):
+            start = (top * n + left) * lanes
+            subtract_products(
+                matrix, start, step, matrix, top * step, left * step, step, left
+            )
+            if top == left:
+                for c in range(TILE):
+                    row = start + c * step
+                    pivot = load(matrix, row + c * lanes)
+                    for q in range(c):
+                        value = load(matrix, row + q * lanes)
+                        pivot = pivot - value * value
+                    limit = load(pivots, (left + c) * lanes)
+                    worst = np.minimum(worst, pivot - limit)
+                    inverse = one / np.sqrt(np.maximum(pivot, limit))
+                    store(pivots, (left + c) * lanes, inverse)
+                    for r in range(c + 1, TILE):
+                        below = start + r * step
+                        value = load(matrix, below + c * lanes)
+                        for q in range(c):
+                            value = value - load(matrix, below + q * lanes) * load(
+                                matrix, row + q * lanes
+                            )
+                        store(matrix, below + c * lanes, value * inverse)
+            else:
+                corner = (left * n + left) * lanes
+                for r in range(TILE):
+                    row = start + r * step
+                    for c in range(TILE):
+                        value = load(matrix, row + c * lanes)
+                        for q in range(c):
+                            value = value - load(matrix, row + q * lanes) * load(
+                                matrix, corner + c * step + q * lanes
+                            )
+                        inverse = load(pivots, (left + c) * lanes)
+                        store(matrix, row + c * lanes, value * inverse)
+    return worst
+
+
+@compiled
+def _solve_back(matrix, pivots, targets, group, mean, total, a, h, single, n):
+    """The weights a = K⁻¹k*, and what the gradient in K is made of.
+
+    With residuals r, total variance s² and w = K⁻¹ Σ y r/s² over outputs, the gradient
+    in K is -½ (a hᵀ + h aᵀ) with h = w - g a, where g is that in s². The query itself
+    joins in as one more point with a = -1, w = 0.
+    """
+    lanes = lane_count(matrix)
+    n_outputs = mean.shape[0] // lanes
+    zero, half = full(matrix, 0.0), full(matrix, 0.5)
+    inverse = full(matrix, 1.0) / total
+    g = zero
+    for j in range(n):
+        store(a, j * lanes, load(matrix, (n * n + j) * lanes))
+        store(h, j * lanes, zero)
+    if targets.shape[0] > 0:
+        for output in range(n_outputs):
+            for lane in range(lanes):
+                single[lane] = 0.0
+            for lane in range(len(group)):
+                single[lane] = targets[group[lane], output]
+            residual = (load(single, 0) - load(mean, output * lanes)) * inverse
+            g = g + half * (residual * residual - inverse)
+            row = (n + 1 + output) * n
+            for j in range(n):
+                value = load(matrix, (row + j) * lanes)
+                store(h, j * lanes, load(h, j * lanes) + residual * value)
+    for i in range(n - 1, -1, -1):
+        pivot = load(pivots, i * lanes)
+        weight, other = load(a, i * lanes) * pivot, load(h, i * lanes) * pivot
+        store(a, i * lanes, weight)
+        store(h, i * lanes, other)
+        for j in range(i):
+            value = load(matrix, (i * n + j) * lanes)
+            store(a, j * lanes, load(a, j * lanes) - value * weight)
+            store(h, j * lanes, load(h, j * lanes) - value * other)
+    for i in range(n):
+        store(h, i * lanes, load(h, i * lanes) - g * load(a, i * lanes))
+    store(a, n * lanes, zero - full(matrix, 1.0))
+    store(h, n * lanes, g)
+
+
+@compiled
+def _differentiate(
+    points, factor, rest, a, h, single, table, beta_table, starts,
+    points_bar, factor_bar, n, dimension,
+):  # fmt: skip
+    """Gradients in points and factors, and per row in log variance, log noise and β.
+
+    They are times two for points and factors off the diagonal, where a pair counts
+    twice.
+    """
+    lanes = lane_count(points)
+    zero = full(points, 0.0)
+    two, three = full(points, 2.0), full(points, 3.0)
+    beta_bar, variance_bar, noise_bar = zero, zero, zero
+    for i in range((n + 1) * dimension):
+        store(points_bar, i * lanes, zero)
+    for i in range(n + 1):
+        store(factor_bar, i * lanes, zero)
+    for i in range(n + 1):
+        own = load(factor, i * lanes)
+        own_a, own_h = load(a, i * lanes) * own, load(h, i * lanes) * own
+        own_bar = zero
+        for j in range(i):
+            chord = _chord(points, i, j, dimension)
+            place = locate(chord, starts)
+            c0, c1, c2, c3 = coefficients(table, starts)
+            kernel = c0 + place * (c1 + place * (c2 + place * c3))
+            slope = c1 + place * (two * c2 + place * (three * c3))
+            b0, b1, b2, b3 = coefficients(beta_table, starts)
+            other = load(factor, j * lanes)
+            pair = own_a * load(h, j * lanes) + own_h * load(a, j * lanes)
+            pair = zero - pair * other
+            beta_bar = beta_bar + pair * (
+                b0 + place * (b1 + place * (b2 + place * b3))
+            )
+            energy = pair * kernel
+            own_bar = own_bar + energy
+            store(factor_bar, j * lanes, load(factor_bar, j * lanes) + energy)
+            chord_bar = two * pair * slope * inverse_width(chord)
+            for k in range(dimension):
+                here, there = (i * dimension + k) * lanes, (j * dimension + k) * lanes
+                pull = chord_bar * (load(points, here) - load(points, there))
+                store(points_bar, here, load(points_bar, here) + pull)
+                store(points_bar, there, load(points_bar, there) - pull)
+        variance_bar = variance_bar + own_bar
+        diagonal = zero - load(a, i * lanes) * load(h, i * lanes)
+        energy = diagonal * own * own
+        variance_bar = variance_bar + energy
+        noise_bar = noise_bar + diagonal * load(rest, i * lanes)
+        own_bar = load(factor_bar, i * lanes) + own_bar + two * energy
+        store(factor_bar, i * lanes, own_bar)
+    store(single, 0, variance_bar)
+    store(single, lanes, noise_bar)
+    store(single, 2 * lanes, beta_bar)
+
+
+@compiled
+def _hand_out(
+    gradients, start, neighbours, group, root, factor, points_bar, factor_bar, single,
+    n, dimension,
+):  # fmt: skip
+    """Write the gradients of a group; the query comes after its neighbours."""
+    directions, radial, numbers = gradients
+    lanes = lane_count(factor)
+    n_neighbours = neighbours.shape[1]
+    for lane in range(len(group)):
+        query = group[lane] - start
+        for k in range(3):
+            numbers[query, k] = single[k * lanes + lane]
+        for slot in range(n_neighbours + 1):
+            point = slot if slot < n_neighbours else n
+            here = point * lanes + lane
+            # d/d log ρ becomes d/dρ.
+            own = factor[here] / root
+            radial[query, slot] = factor_bar[here] / own if own != 0 else 0.0
+            for k in range(dimension):
+                directions[query, slot, k] = points_bar[
+                    (point * dimension + k) * lanes + lane
+                ]
+
+
+@compiled
+def scatter(total, radial_total, neighbours, queries, directions, radial):
+    """Add gradients of neighbours and queries to those of the rows they are."""
+    for query in range(len(queries)):
+        for slot in range(neighbours.shape[1] + 1):
+            row = queries[query]
+            if slot < neighbours.shape[1]:
+                row = neighbours[query, slot]
+            if row >= 0:
+                radial_total[row] += radial[query, slot]
+                for k in range(total.shape[1]):
+                    total[row, k] += directions[query, slot, k]
