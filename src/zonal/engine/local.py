@@ -190,7 +190,9 @@ def conditionals(
     outputs = given.outputs(weights)
     none = _no_gradients(0, 0, 0)
     repeated = lifted = 0
-    for chunk in _chunks(len(neighbours), lambda part: given.solve(part, outputs, none)):
+    for chunk in _chunks(
+        len(neighbours), lambda part: given.solve(part, outputs, none)
+    ):
         repeated, lifted = repeated + chunk[0], lifted + chunk[1]
     mean, found, weight, _ = outputs
     return Conditionals(mean, found, weight if weights else None, repeated, lifted)
