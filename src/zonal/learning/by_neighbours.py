@@ -54,7 +54,7 @@ _LIMITS = {
     "sphere.scales": (1e-5, 100.0),
     "kernel.beta": (1.1, 12.0),
     "variance": (1e-3, 1e4),
-    "noise": (1e-8, 10.0),
+    "noise": (1e-6, 10.0),
 }
 
 
@@ -67,15 +67,15 @@ class Settings:
     neighbours
         Rows that each row is given.
     screen_rows, race_rows, sample_rows, validation_rows
-        Rows that starts are judged by, that the race is run on, that the last rounds
-        learn from, and that decide when to stop.
+        Rows that starts are judged by, that the race is run on, that each round
+        learns from, and that decide when to stop.
     racers, race_rounds, race_steps
         Starts in the race, and the rounds and steps that they take.
-    steps, rounds
-        Steps of L-BFGS with the same lists of neighbours, and rounds at most.
-    tolerance
-        A round that gains less than this on the validation rows, in nats per row, is
-        the last.
+    steps
+        Steps of L-BFGS with the same lists of neighbours: one round.
+    tolerance, patience
+        Learning ends early after so many rounds in a row that gain less than this on
+        the validation rows, in nats per row.
     betas, noises, scales
         Starts to screen: the kernel's decay, the noise variance, and factors of equal
         scales.
@@ -84,14 +84,14 @@ class Settings:
     neighbours: int = 32
     screen_rows: int = 300
     race_rows: int = 600
-    sample_rows: int = 2_000
-    validation_rows: int = 1_000
+    sample_rows: tuple[int, ...] = (1_000, 2_000, 2_000, 4_000, 8_000, 8_000)
+    validation_rows: int = 2_000
     racers: int = 3
     race_rounds: int = 2
     race_steps: int = 8
     steps: int = 15
-    rounds: int = 6
     tolerance: float = 2e-3
+    patience: int = 2
     betas: tuple[float, ...] = (2.0, 3.5)
     noises: tuple[float, ...] = (0.02, 0.4)
     scales: tuple[float, ...] = (0.1, 0.3, 1.0)
@@ -109,6 +109,7 @@ class State:
     best: LocalProcess
     validation: float = -np.inf
     rounds: int = 0
+    without_gain: int = 0
     done: bool = False
 
 
@@ -221,15 +222,16 @@ def round_of_steps(
     """One round of L-BFGS with fresh lists, judged by the validation rows."""
     begin = time.monotonic()
     own, judges = _drawn(len(rows), settings, seed)
-    own = own[: _sample_size(settings, state.rounds)]
+    own = _window(own, settings, state.rounds)
     process, density, count = _climbed(
         rows, state.process, own, settings.neighbours, settings.steps
     )
     validation = mean_log_density(rows, process, judges, settings.neighbours)
     number = state.rounds + 1
     gain = validation - state.validation
-    full = _sample_size(settings, state.rounds) == settings.sample_rows
-    done = number >= settings.rounds or (full and gain < settings.tolerance)
+    # Densities have heavy tails: one round without a gain may be chance.
+    without_gain = 0 if gain > settings.tolerance else state.without_gain + 1
+    done = number >= len(settings.sample_rows) or without_gain >= settings.patience
     best = process if gain > 0 else state.best
     highest = max(validation, state.validation)
     info = Info(
@@ -241,7 +243,7 @@ def round_of_steps(
         validation,
         time.monotonic() - begin,
     )
-    return State(process, best, highest, number, done), info
+    return State(process, best, highest, number, without_gain, done), info
 
 
 def mean_log_density(
@@ -252,9 +254,11 @@ def mean_log_density(
     return sample.density(process)
 
 
-def _sample_size(settings: Settings, rounds: int) -> int:
-    """Rows of a round: half of the sample in the first."""
-    return settings.sample_rows // 2 if rounds == 0 else settings.sample_rows
+def _window(own: np.ndarray, settings: Settings, rounds: int) -> np.ndarray:
+    """Rows of a round: others than in earlier rounds, as far as the table has them."""
+    sizes = settings.sample_rows
+    size = sizes[min(rounds, len(sizes) - 1)]
+    return np.roll(own, -sum(sizes[:rounds]))[:size]
 
 
 def _drawn(
@@ -263,7 +267,7 @@ def _drawn(
     """Rows to learn from, and others to be judged by: a third of a small table."""
     order = np.random.default_rng(row_bits(seed)).permutation(count)
     judges = min(settings.validation_rows, max(1, count // 3))
-    return order[judges : judges + settings.sample_rows], order[:judges]
+    return order[judges:], order[:judges]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
