@@ -187,6 +187,10 @@ def init(
 ) -> tuple[State, Info]:
     """The start that a short race leads furthest from, and how far."""
     begin = time.monotonic()
+    if len(rows) < 2:
+        raise ValueError(
+            f"learning by neighbours needs at least 2 distinct rows, got {len(rows)}"
+        )
     own, judges = _drawn(len(rows), settings, seed)
     few, some = own[: settings.screen_rows], own[: settings.race_rows]
     judges = judges[: settings.race_rows]
