@@ -127,7 +127,7 @@ def _operation(function, instruction: str):
 
         return left(left, right), code
 
-    @overload(function, inline="always")
+    @overload(function)
     def choose(left, right):
         if isinstance(left, Lanes) and left == right:
             return lambda left, right: apply(left, right)
@@ -149,7 +149,7 @@ def _extremum(function, order: str):
 
         return left(left, right), code
 
-    @overload(function, inline="always")
+    @overload(function)
     def choose(left, right):
         if isinstance(left, Lanes) and left == right:
             return lambda left, right: apply(left, right)
@@ -176,7 +176,7 @@ def _square_root(typing_context, value):
     return value(value), code
 
 
-@overload(np.sqrt, inline="always")
+@overload(np.sqrt)
 def _sqrt(x):
     if isinstance(x, Lanes):
         return lambda x: _square_root(x)
@@ -336,68 +336,46 @@ def _shuffle(builder, left, right, order):
 
 
 @intrinsic
-def subtract_products(
-    typing_context,
-    target,
-    target_start,
-    target_step,
-    factors,
-    left_start,
-    right_start,
-    factor_step,
-    count,
-):
-    """Subtract from a tile C of 4 x 4 vectors the product A Bᵀ, A and B 4 x count.
+def subtract_products(typing_context, target, start, factors, left, right, count):
+    """Subtract A Bᵀ from a tile of 4 x 4 vectors, where A and B are 4 x ``count``.
 
-    Row r of C starts ``r * target_step`` elements after its first; rows of A and B
-    likewise in ``factors``. The tile stays in registers meanwhile.
+    All three have their columns one after the other, so that memory is read in order.
+    The tile stays in registers meanwhile.
     """
     lanes = Lanes(target.dtype)
 
     def code(context, builder, signature, arguments):
         target_data = _data(context, builder, target, arguments[0])
-        factor_data = _data(context, builder, factors, arguments[3])
-        _, start, step, _, left, right, factor_step, count = arguments
-        size = ir.IntType(64)
-
-        def at(data, first, step, row, column):
-            offset = builder.add(first, builder.mul(step, ir.Constant(size, row)))
-            offset = builder.add(offset, column)
-            return _pointer(context, builder, lanes, data, offset)
-
-        def along(index):
-            return builder.mul(index, ir.Constant(size, lanes.count))
-
+        factor_data = _data(context, builder, factors, arguments[2])
+        _, start, _, left, right, count = arguments
+        vector = context.get_value_type(lanes)
         align = _BYTES // lanes.count
-        cells = [(row, column) for row in range(TILE) for column in range(TILE)]
-        sums = {}
-        for row, column in cells:
-            sums[row, column] = cgutils.alloca_once(
-                builder, context.get_value_type(lanes)
-            )
-            first = at(target_data, start, step, row, along(ir.Constant(size, column)))
-            builder.store(builder.load(first, align=align), sums[row, column])
+
+        def column(data, first, number):
+            step = ir.Constant(ir.IntType(64), TILE * lanes.count)
+            offset = builder.add(first, builder.mul(step, number))
+            data = _pointer(context, builder, lanes, data, offset)
+            rows = (ir.Constant(ir.IntType(64), row) for row in range(TILE))
+            return [builder.gep(data, [row]) for row in rows]
+
+        numbers = [ir.Constant(ir.IntType(64), number) for number in range(TILE)]
+        cells = [cell for number in numbers for cell in column(target_data, start, number)]
+        sums = [cgutils.alloca_once(builder, vector) for _ in cells]
+        for cell, total in zip(cells, sums, strict=True):
+            builder.store(builder.load(cell, align=align), total)
         with cgutils.for_range(builder, count) as loop:
-            place = along(loop.index)
             a, b = (
-                [
-                    builder.load(at(factor_data, first, factor_step, row, place), align=align)
-                    for row in range(TILE)
-                ]
+                [builder.load(one, align=align) for one in column(factor_data, first, loop.index)]
                 for first in (left, right)
             )
-            for row, column in cells:
-                product = builder.fmul(a[row], b[column], flags=_FLAGS)
-                value = builder.load(sums[row, column])
-                value = builder.fsub(value, product, flags=_FLAGS)
-                builder.store(value, sums[row, column])
-        for row, column in cells:
-            first = at(target_data, start, step, row, along(ir.Constant(size, column)))
-            builder.store(builder.load(sums[row, column]), first, align=align)
+            pairs = [(row, other) for other in b for row in a]
+            for (row, other), total in zip(pairs, sums, strict=True):
+                product = builder.fmul(row, other, flags=_FLAGS)
+                value = builder.fsub(builder.load(total), product, flags=_FLAGS)
+                builder.store(value, total)
+        for cell, total in zip(cells, sums, strict=True):
+            builder.store(builder.load(total), cell, align=align)
         return context.get_dummy_value()
 
     index = types.intp
-    signature = types.void(
-        target, index, index, factors, index, index, index, index
-    )
-    return signature, code
+    return types.void(target, index, factors, index, index, index), code

@@ -8,8 +8,9 @@ multiple of the tile, the matrix has ``n`` columns and these rows:
     n             covariance of the query and the neighbours
     n+1 ...       targets, one row per output, padded to a tile
 
-so that one factorisation also solves L⁻¹k* and L⁻¹y. A neighbour that is missing has
-radial factor zero and noise one: its equation is a = 0.
+so that one factorisation also solves L⁻¹k* and L⁻¹y. It is stored in panels of four
+rows, up to the diagonal, each column by column: the order in which it is read. A
+neighbour that is missing has radial factor zero and noise one: its equation is a = 0.
 """
 
 import numpy as np
@@ -69,7 +70,8 @@ def solve_rows(
     n = (n_neighbours + TILE - 1) // TILE * TILE
     sides = (1 + n_outputs + TILE - 1) // TILE * TILE
     dimension = directions.shape[1]
-    matrix = empty_lanes((n + sides) * n, table)
+    matrix = empty_lanes(_panel(n + sides, n), table)
+    matrix[:] = 0
     points = empty_lanes((n + 1) * dimension, table)
     factor = empty_lanes(n + 1, table)  # radial factors times the root of the variance
     rest = empty_lanes(n + 1, table)  # noise
@@ -98,19 +100,19 @@ def solve_rows(
             own = own - _subtract_features(
                 features, queries[4], neighbours, group, matrix, feature_block, n, sides
             )
-        worst = _factorise(matrix, pivots, rest, n, n + sides, least_pivot)
+        worst = _factorise(matrix, pivots, n, n + sides, least_pivot)
         # L⁻¹k* in row n, L⁻¹y below it.
         left = own
+        side = _place(n, 0, n)
         for j in range(n):
-            value = load(matrix, (n * n + j) * lanes)
+            value = load(matrix, (side + j * TILE) * lanes)
             left = left - value * value
         for output in range(n_outputs):
             total = full(table, 0.0)
-            row = (n + 1 + output) * n
+            row = _place(n + 1 + output, 0, n)
             for j in range(n):
-                total = total + load(matrix, (n * n + j) * lanes) * load(
-                    matrix, (row + j) * lanes
-                )
+                value = load(matrix, (side + j * TILE) * lanes)
+                total = total + value * load(matrix, (row + j * TILE) * lanes)
             store(mean, output * lanes, total)
         zero, floor = full(table, 0.0), own * full(table, least_pivot)
         spread = load(rest, n * lanes)
@@ -145,6 +147,20 @@ def solve_rows(
 
 
 @compiled
+def _panel(row, n):
+    """Number of vectors before the panel of a row."""
+    panel = row // TILE
+    square = min(panel, n // TILE)
+    return TILE * (square * (square + 1) // 2 * TILE + (panel - square) * n)
+
+
+@compiled
+def _place(row, column, n):
+    """Number of vectors before an entry of the matrix."""
+    return _panel(row, n) + column * TILE + row % TILE
+
+
+@compiled
 def _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest, n):
     """Copy what the rows of a group need into lanes."""
     directions, radial, targets, noise, _ = rows
@@ -152,40 +168,35 @@ def _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest
     lanes = lane_count(matrix)
     dimension, n_outputs = directions.shape[1], targets.shape[1]
     n_neighbours = neighbours.shape[1]
-    for lane in range(lanes):
-        for slot in range(n):
+    own = np.empty(lanes, np.uint64)
+    present = np.empty(lanes, np.bool_)
+    for slot in range(n):
+        for lane in range(lanes):
             row = -1
             if lane < len(group) and slot < n_neighbours:
                 row = neighbours[group[lane], slot]
-            here = slot * lanes + lane
-            if row < 0:
-                factor[here] = 0.0
-                rest[here] = 1.0
-                for k in range(dimension):
-                    points[(slot * dimension + k) * lanes + lane] = 0.0
-                for output in range(n_outputs):
-                    matrix[((n + 1 + output) * n + slot) * lanes + lane] = 0.0
-            else:
-                factor[here] = root * radial[row]
-                rest[here] = noise[row]
-                for k in range(dimension):
-                    points[(slot * dimension + k) * lanes + lane] = directions[row, k]
-                for output in range(n_outputs):
-                    matrix[((n + 1 + output) * n + slot) * lanes + lane] = targets[
-                        row, output
-                    ]
-        here = n * lanes + lane
-        if lane < len(group):
-            query = group[lane]
-            factor[here] = root * query_radial[query]
-            rest[here] = query_noise[query]
-            for k in range(dimension):
-                points[(n * dimension + k) * lanes + lane] = query_directions[query, k]
-        else:
-            factor[here] = 0.0
-            rest[here] = 1.0
-            for k in range(dimension):
-                points[(n * dimension + k) * lanes + lane] = 0.0
+            present[lane] = row >= 0
+            own[lane] = np.uint64(max(row, 0))
+        here = slot * lanes
+        for lane in range(lanes):
+            row = own[lane]
+            factor[here + lane] = root * radial[row] if present[lane] else 0.0
+            rest[here + lane] = noise[row] if present[lane] else 1.0
+        for k in range(dimension):
+            here = (slot * dimension + k) * lanes
+            for lane in range(lanes):
+                points[here + lane] = directions[own[lane], k]
+        for output in range(n_outputs):
+            here = _place(n + 1 + output, slot, n) * lanes
+            for lane in range(lanes):
+                value = targets[own[lane], output]
+                matrix[here + lane] = value if present[lane] else 0.0
+    for lane in range(lanes):
+        query = group[min(lane, len(group) - 1)]
+        factor[n * lanes + lane] = root * query_radial[query]
+        rest[n * lanes + lane] = query_noise[query]
+        for k in range(dimension):
+            points[(n * dimension + k) * lanes + lane] = query_directions[query, k]
 
 
 @compiled
@@ -207,18 +218,16 @@ def _fill(matrix, points, factor, rest, table, starts, n, dimension):
     lanes = lane_count(matrix)
     for i in range(n + 1):
         own = load(factor, i * lanes)
+        row = _place(i, 0, n)
         for j in range(min(i, n)):
             place = locate(_chord(points, i, j, dimension), starts)
             c0, c1, c2, c3 = coefficients(table, starts)
             kernel = c0 + place * (c1 + place * (c2 + place * c3))
             value = own * load(factor, j * lanes) * kernel
-            store(matrix, (i * n + j) * lanes, value)
+            store(matrix, (row + j * TILE) * lanes, value)
         if i < n:
-            store(matrix, (i * n + i) * lanes, own * own + load(rest, i * lanes))
-    # What lies above the diagonal of a tile is computed with it, and never used.
-    for i in range(n):
-        for j in range(i + 1, (i // TILE + 1) * TILE):
-            store(matrix, (i * n + j) * lanes, full(matrix, 0.0))
+            value = own * own + load(rest, i * lanes)
+            store(matrix, (row + i * TILE) * lanes, value)
 
 
 @compiled
@@ -229,6 +238,7 @@ def _subtract_features(
     lanes = lane_count(matrix)
     n_neighbours, n_features = neighbours.shape[1], features.shape[1]
     own = full(matrix, 0.0)
+    panel = _FEATURES * TILE * lanes
     for first in range(0, n_features, _FEATURES):
         width = min(_FEATURES, n_features - first)
         block[:] = 0
@@ -236,87 +246,103 @@ def _subtract_features(
             query = group[lane]
             for slot in range(n_neighbours):
                 row = neighbours[query, slot]
+                start = slot // TILE * panel + slot % TILE * lanes + lane
                 if row >= 0:
                     for k in range(width):
-                        block[(slot * _FEATURES + k) * lanes + lane] = features[
-                            row, first + k
-                        ]
+                        block[start + k * TILE * lanes] = features[row, first + k]
+            start = n // TILE * panel + lane
             for k in range(width):
-                block[(n * _FEATURES + k) * lanes + lane] = query_features[
-                    query, first + k
-                ]
-        step = _FEATURES * lanes
+                block[start + k * TILE * lanes] = query_features[query, first + k]
         for i in range(0, n + 1, TILE):
             for j in range(0, min(i + TILE, n), TILE):
                 subtract_products(
                     matrix,
-                    (i * n + j) * lanes,
-                    n * lanes,
+                    _place(i, j, n) * lanes,
                     block,
-                    i * step,
-                    j * step,
-                    step,
+                    i // TILE * panel,
+                    j // TILE * panel,
                     width,
                 )
         for k in range(width):
-            value = load(block, (n * _FEATURES + k) * lanes)
+            value = load(block, n // TILE * panel + k * TILE * lanes)
             own = own + value * value
     return own
 
 
 @compiled
-def _factorise(matrix, pivots, rest, n, n_rows, least_pivot):
+def _factorise(matrix, pivots, n, n_rows, least_pivot):
     """Cholesky factor in place, and L⁻¹ of the rows below the square part.
 
     A pivot that is too small in proportion to its diagonal entry is lifted, as if that
     neighbour had more noise. Returned is by how much the worst one passed its limit.
     """
     lanes = lane_count(matrix)
-    step = n * lanes
     tolerance = full(matrix, least_pivot)
-    one = full(matrix, 1.0)
-    worst = one
+    worst = full(matrix, 1.0)
     for j in range(n):
         # The limit of each pivot, kept where its inverse will be.
-        store(pivots, j * lanes, load(matrix, (j * n + j) * lanes) * tolerance)
+        value = load(matrix, _place(j, j, n) * lanes)
+        store(pivots, j * lanes, value * tolerance)
     for left in range(0, n, TILE):
-        for top in range(left, n_rows, TILE):
-            start = (top * n + left) * lanes
-            subtract_products(
-                matrix, start, step, matrix, top * step, left * step, step, left
-            )
-            if top == left:
-                for c in range(TILE):
-                    row = start + c * step
-                    pivot = load(matrix, row + c * lanes)
-                    for q in range(c):
-                        value = load(matrix, row + q * lanes)
-                        pivot = pivot - value * value
-                    limit = load(pivots, (left + c) * lanes)
-                    worst = np.minimum(worst, pivot - limit)
-                    inverse = one / np.sqrt(np.maximum(pivot, limit))
-                    store(pivots, (left + c) * lanes, inverse)
-                    for r in range(c + 1, TILE):
-                        below = start + r * step
-                        value = load(matrix, below + c * lanes)
-                        for q in range(c):
-                            value = value - load(matrix, below + q * lanes) * load(
-                                matrix, row + q * lanes
-                            )
-                        store(matrix, below + c * lanes, value * inverse)
-            else:
-                corner = (left * n + left) * lanes
-                for r in range(TILE):
-                    row = start + r * step
-                    for c in range(TILE):
-                        value = load(matrix, row + c * lanes)
-                        for q in range(c):
-                            value = value - load(matrix, row + q * lanes) * load(
-                                matrix, corner + c * step + q * lanes
-                            )
-                        inverse = load(pivots, (left + c) * lanes)
-                        store(matrix, row + c * lanes, value * inverse)
+        right = _panel(left, n)
+        corner = (right + left * TILE) * lanes
+        subtract_products(matrix, corner, matrix, right * lanes, right * lanes, left)
+        worst = np.minimum(worst, _factorise_tile(matrix, corner, pivots, left))
+        for top in range(left + TILE, n_rows, TILE):
+            panel = _panel(top, n)
+            tile = (panel + left * TILE) * lanes
+            subtract_products(matrix, tile, matrix, panel * lanes, right * lanes, left)
+            _solve_tile(matrix, tile, corner, pivots, left)
     return worst
+
+
+@compiled
+def _factorise_tile(matrix, corner, pivots, left):
+    """Cholesky factor of a tile on the diagonal, and by how much pivots are above."""
+    lanes = lane_count(matrix)
+    step = TILE * lanes
+    one = full(matrix, 1.0)
+    worst = one
+    for c in range(TILE):
+        diagonal = corner + c * step + c * lanes
+        pivot = load(matrix, diagonal)
+        limit = load(pivots, (left + c) * lanes)
+        worst = np.minimum(worst, pivot - limit)
+        inverse = one / np.sqrt(np.maximum(pivot, limit))
+        store(pivots, (left + c) * lanes, inverse)
+        for r in range(c + 1, TILE):
+            below = corner + c * step + r * lanes
+            store(matrix, below, load(matrix, below) * inverse)
+        for q in range(c + 1, TILE):
+            factor = load(matrix, corner + c * step + q * lanes)
+            for r in range(q, TILE):
+                below = corner + q * step + r * lanes
+                value = load(matrix, corner + c * step + r * lanes)
+                store(matrix, below, load(matrix, below) - value * factor)
+    return worst
+
+
+@compiled
+def _solve_tile(matrix, tile, corner, pivots, left):
+    """Multiply a tile by the inverse of the transposed factor on the diagonal."""
+    lanes = lane_count(matrix)
+    step = TILE * lanes
+    p0, p1 = load(pivots, left * lanes), load(pivots, (left + 1) * lanes)
+    p2, p3 = load(pivots, (left + 2) * lanes), load(pivots, (left + 3) * lanes)
+    l10, l20 = load(matrix, corner + lanes), load(matrix, corner + 2 * lanes)
+    l30, l21 = load(matrix, corner + 3 * lanes), load(matrix, corner + step + 2 * lanes)
+    l31 = load(matrix, corner + step + 3 * lanes)
+    l32 = load(matrix, corner + 2 * step + 3 * lanes)
+    for r in range(TILE):
+        row = tile + r * lanes
+        x0 = load(matrix, row) * p0
+        x1 = (load(matrix, row + step) - x0 * l10) * p1
+        x2 = (load(matrix, row + 2 * step) - x0 * l20 - x1 * l21) * p2
+        x3 = load(matrix, row + 3 * step) - x0 * l30 - x1 * l31 - x2 * l32
+        store(matrix, row, x0)
+        store(matrix, row + step, x1)
+        store(matrix, row + 2 * step, x2)
+        store(matrix, row + 3 * step, x3 * p3)
 
 
 @compiled
@@ -333,7 +359,7 @@ def _solve_back(matrix, pivots, targets, group, mean, total, a, h, single, n):
     inverse = full(matrix, 1.0) / total
     g = zero
     for j in range(n):
-        store(a, j * lanes, load(matrix, (n * n + j) * lanes))
+        store(a, j * lanes, load(matrix, _place(n, j, n) * lanes))
         store(h, j * lanes, zero)
     if targets.shape[0] > 0:
         for output in range(n_outputs):
@@ -343,17 +369,17 @@ def _solve_back(matrix, pivots, targets, group, mean, total, a, h, single, n):
                 single[lane] = targets[group[lane], output]
             residual = (load(single, 0) - load(mean, output * lanes)) * inverse
             g = g + half * (residual * residual - inverse)
-            row = (n + 1 + output) * n
             for j in range(n):
-                value = load(matrix, (row + j) * lanes)
+                value = load(matrix, _place(n + 1 + output, j, n) * lanes)
                 store(h, j * lanes, load(h, j * lanes) + residual * value)
     for i in range(n - 1, -1, -1):
         pivot = load(pivots, i * lanes)
         weight, other = load(a, i * lanes) * pivot, load(h, i * lanes) * pivot
         store(a, i * lanes, weight)
         store(h, i * lanes, other)
+        row = _place(i, 0, n)
         for j in range(i):
-            value = load(matrix, (i * n + j) * lanes)
+            value = load(matrix, (row + j * TILE) * lanes)
             store(a, j * lanes, load(a, j * lanes) - value * weight)
             store(h, j * lanes, load(h, j * lanes) - value * other)
     for i in range(n):
