@@ -14,10 +14,11 @@ import operator
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import intrinsic, overload, register_model
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import intrinsic, lower_builtin, register_model
 
 from zonal.prior.angles import INTERVALS, OCTAVES, OFFSET, POINTS_BITS
 
@@ -28,8 +29,11 @@ __all__ = [
     "full",
     "inverse_width",
     "lane_count",
+    "larger",
     "load",
     "locate",
+    "smaller",
+    "square_root",
     "store",
     "subtract_products",
 ]
@@ -117,21 +121,23 @@ def full(typing_context, array, value):
     return lanes(array, types.float64), code
 
 
-def _operation(function, instruction: str):
-    """Give an operator or function of two vectors its instruction."""
+class _Vectors(AbstractTemplate):
+    """The type of an operator of two vectors."""
 
-    @intrinsic
-    def apply(typing_context, left, right):
-        def code(context, builder, signature, arguments):
-            return getattr(builder, instruction)(*arguments, flags=_FLAGS)
-
-        return left(left, right), code
-
-    @overload(function)
-    def choose(left, right):
+    def generic(self, args, kws):
+        left, right = args
         if isinstance(left, Lanes) and left == right:
-            return lambda left, right: apply(left, right)
+            return left(left, right)
         return None
+
+
+def _operation(function, instruction: str):
+    """Give an operator of two vectors its instruction."""
+    infer_global(function)(type(instruction, (_Vectors,), {}))
+
+    @lower_builtin(function, Lanes, Lanes)
+    def code(context, builder, signature, arguments):
+        return getattr(builder, instruction)(*arguments, flags=_FLAGS)
 
 
 _operation(operator.add, "fadd")
@@ -140,29 +146,33 @@ _operation(operator.mul, "fmul")
 _operation(operator.truediv, "fdiv")
 
 
-def _extremum(function, order: str):
-    @intrinsic
-    def apply(typing_context, left, right):
-        def code(context, builder, signature, arguments):
-            first = builder.fcmp_ordered(order, *arguments)
-            return builder.select(first, *arguments)
+def _extremum(order: str):
+    def code(context, builder, signature, arguments):
+        first = builder.fcmp_ordered(order, *arguments)
+        return builder.select(first, *arguments)
 
-        return left(left, right), code
-
-    @overload(function)
-    def choose(left, right):
-        if isinstance(left, Lanes) and left == right:
-            return lambda left, right: apply(left, right)
-        return None
+    return code
 
 
 # A comparison with NaN is false, so the right argument wins over it.
-_extremum(np.maximum, ">")
-_extremum(np.minimum, "<")
 
 
 @intrinsic
-def _square_root(typing_context, value):
+def larger(typing_context, left, right):
+    """The larger number in each lane."""
+    return left(left, right), _extremum(">")
+
+
+@intrinsic
+def smaller(typing_context, left, right):
+    """The smaller number in each lane."""
+    return left(left, right), _extremum("<")
+
+
+@intrinsic
+def square_root(typing_context, value):
+    """The square root of each lane."""
+
     def code(context, builder, signature, arguments):
         vector = arguments[0].type
         width = "f32" if value.dtype == types.float32 else "f64"
@@ -176,15 +186,9 @@ def _square_root(typing_context, value):
     return value(value), code
 
 
-@overload(np.sqrt)
-def _sqrt(x):
-    if isinstance(x, Lanes):
-        return lambda x: _square_root(x)
-    return None
-
-
 @intrinsic
-def _lanes_of(typing_context, array):
+def lane_count(typing_context, array):
+    """The length of a vector of the type of an array."""
     count = Lanes(array.dtype).count
 
     def code(context, builder, signature, arguments):
@@ -193,19 +197,11 @@ def _lanes_of(typing_context, array):
     return types.int64(array), code
 
 
-@njit
-def lane_count(array):
-    """The length of a vector of the type of an array."""
-    return _lanes_of(array)
-
-
-@njit
-def empty_lanes(count, like):
-    """Room for vectors of the type of an array, aligned to cache lines."""
-    size = _BYTES // lane_count(like)
-    room = np.empty(count * lane_count(like) + lane_count(like), like.dtype)
-    start = (-room.ctypes.data) % _BYTES // size
-    return room[start : start + count * lane_count(like)]
+def empty_lanes(count: int, dtype: np.dtype) -> np.ndarray:
+    """Room for vectors, aligned to cache lines, as a flat array."""
+    room = np.empty((count + 1) * _BYTES, np.uint8)
+    start = -room.ctypes.data % _BYTES
+    return room[start : start + count * _BYTES].view(dtype)
 
 
 # The lookup of AngleTable: leading bits are the interval, the others the place in it.

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Shaped
 
 from zonal.engine.passes import core_count
-from zonal.engine.systems import scatter, solve_rows
+from zonal.engine.systems import make_room, scatter, solve_rows
 from zonal.prior.angles import AngleTable
 
 __all__ = [
@@ -344,6 +344,13 @@ class _Systems:
             outputs,
             gradients,
             start,
+            *make_room(
+                self.neighbours.shape[1],
+                rows.targets.shape[1],
+                rows.directions.shape[1],
+                rows.features.shape[1],  # pyright: ignore[reportOptionalMemberAccess]
+                dtype,
+            ),
         )
 
 

@@ -23,13 +23,16 @@ from zonal.engine.lanes import (
     full,
     inverse_width,
     lane_count,
+    larger,
     load,
     locate,
+    smaller,
+    square_root,
     store,
     subtract_products,
 )
 
-__all__ = ["scatter", "solve_rows"]
+__all__ = ["make_room", "scatter", "solve_rows"]
 
 # Features that are read at a time.
 _FEATURES = 16
@@ -38,6 +41,35 @@ _FEATURES = 16
 def compiled(function):
     """Compile for all threads at once, and keep the machine code on disk."""
     return njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+@compiled
+def _padded(count):
+    return (count + TILE - 1) // TILE * TILE
+
+
+def make_room(n_neighbours, n_outputs, dimension, n_features, dtype):
+    """Arrays for `solve_rows` to work in, which threads cannot share."""
+    n = -(-n_neighbours // TILE) * TILE
+    sides = -(-(1 + n_outputs) // TILE) * TILE
+    sizes = (
+        n * (n + TILE) // 2 + sides * n,  # the matrix
+        (n + 1) * dimension,  # points
+        n + 1,  # their radial factors, times the root of the variance
+        n + 1,  # their noise
+        n,  # inverse roots of pivots
+        n_outputs,  # means
+        4,  # what is moved between vectors and single numbers
+        (n + sides) * _FEATURES if n_features else 0,
+        n + 1,  # a
+        n + 1,  # h
+        (n + 1) * dimension,  # gradient in points
+        n + 1,  # gradient in factors
+    )
+    room = tuple(empty_lanes(size, dtype) for size in sizes)
+    # Parts of the matrix that are never written are computed with.
+    room[0][:] = 0
+    return room, np.empty(64, np.int32)
 
 
 @compiled
@@ -53,6 +85,8 @@ def solve_rows(
     outputs,
     gradients,
     start,
+    room,
+    starts,
 ):
     """Solve the systems of some queries, given by their positions in ``order``.
 
@@ -61,33 +95,18 @@ def solve_rows(
     per query; weights are left out where the array is empty. ``gradients`` are those in
     directions and radial factors of each query's neighbours and of itself, and in
     log variance, log noise and β, whose first query is ``start``; left out where the
-    arrays are empty.
+    arrays are empty. ``room`` and ``starts`` are from `make_room`.
     """
-    directions, radial, targets, noise, features = rows
+    targets, features = rows[2], rows[4]
     means, variances, weights, flags = outputs
+    matrix, points, factor, rest, pivots, mean, single = room[:7]
+    block, a, h, points_bar, factor_bar = room[7:]
     lanes = lane_count(table)
     n_neighbours, n_outputs = neighbours.shape[1], targets.shape[1]
-    n = (n_neighbours + TILE - 1) // TILE * TILE
-    sides = (1 + n_outputs + TILE - 1) // TILE * TILE
-    dimension = directions.shape[1]
-    matrix = empty_lanes(_panel(n + sides, n), table)
-    matrix[:] = 0
-    points = empty_lanes((n + 1) * dimension, table)
-    factor = empty_lanes(n + 1, table)  # radial factors times the root of the variance
-    rest = empty_lanes(n + 1, table)  # noise
-    pivots = empty_lanes(n, table)  # inverse square roots
-    mean = empty_lanes(n_outputs, table)
-    single = empty_lanes(4, table)
-    starts = np.empty(lanes, np.int32)
-    feature_block = empty_lanes(
-        (n + sides) * _FEATURES if features.shape[1] else 0, table
-    )
+    n, sides = _padded(n_neighbours), _padded(1 + n_outputs)
+    dimension = rows[0].shape[1]
     wants_gradient = gradients[0].shape[0] > 0
     wants_weights = weights.shape[0] > 0
-    a = empty_lanes(n + 1, table)
-    h = empty_lanes(n + 1, table)
-    points_bar = empty_lanes((n + 1) * dimension, table)
-    factor_bar = empty_lanes(n + 1, table)
     root = np.sqrt(variance)
     for first in range(0, len(order), lanes):
         group = order[first : first + lanes]
@@ -98,7 +117,7 @@ def solve_rows(
         own = load(factor, n * lanes) * load(factor, n * lanes)
         if features.shape[1]:
             own = own - _subtract_features(
-                features, queries[4], neighbours, group, matrix, feature_block, n, sides
+                features, queries[4], neighbours, group, matrix, block, n
             )
         worst = _factorise(matrix, pivots, n, n + sides, least_pivot)
         # L⁻¹k* in row n, L⁻¹y below it.
@@ -116,8 +135,8 @@ def solve_rows(
             store(mean, output * lanes, total)
         zero, floor = full(table, 0.0), own * full(table, least_pivot)
         spread = load(rest, n * lanes)
-        worst = np.minimum(worst, left + spread - floor)
-        left = np.maximum(left, zero)
+        worst = smaller(worst, left + spread - floor)
+        left = larger(left, zero)
         store(single, 0, left)
         store(single, lanes, worst)
         for lane in range(len(group)):
@@ -127,7 +146,7 @@ def solve_rows(
             for output in range(n_outputs):
                 means[query, output] = mean[output * lanes + lane]
         if wants_weights or wants_gradient:
-            total = np.maximum(left + spread, floor)
+            total = larger(left + spread, floor)
             _solve_back(
                 matrix, pivots, queries[2], group, mean, total, a, h, single, n
             )
@@ -232,7 +251,7 @@ def _fill(matrix, points, factor, rest, table, starts, n, dimension):
 
 @compiled
 def _subtract_features(
-    features, query_features, neighbours, group, matrix, block, n, sides
+    features, query_features, neighbours, group, matrix, block, n
 ):
     """Take what features explain off the covariances; returns |φ*|²."""
     lanes = lane_count(matrix)
@@ -287,7 +306,7 @@ def _factorise(matrix, pivots, n, n_rows, least_pivot):
         right = _panel(left, n)
         corner = (right + left * TILE) * lanes
         subtract_products(matrix, corner, matrix, right * lanes, right * lanes, left)
-        worst = np.minimum(worst, _factorise_tile(matrix, corner, pivots, left))
+        worst = smaller(worst, _factorise_tile(matrix, corner, pivots, left))
         for top in range(left + TILE, n_rows, TILE):
             panel = _panel(top, n)
             tile = (panel + left * TILE) * lanes
@@ -307,8 +326,8 @@ def _factorise_tile(matrix, corner, pivots, left):
         diagonal = corner + c * step + c * lanes
         pivot = load(matrix, diagonal)
         limit = load(pivots, (left + c) * lanes)
-        worst = np.minimum(worst, pivot - limit)
-        inverse = one / np.sqrt(np.maximum(pivot, limit))
+        worst = smaller(worst, pivot - limit)
+        inverse = one / square_root(larger(pivot, limit))
         store(pivots, (left + c) * lanes, inverse)
         for r in range(c + 1, TILE):
             below = corner + c * step + r * lanes
