@@ -14,10 +14,11 @@ import operator
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import intrinsic, overload, register_model
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import intrinsic, lower_builtin, register_model
 
 from zonal.prior.angles import INTERVALS, OCTAVES, OFFSET, POINTS_BITS
 
@@ -28,8 +29,11 @@ __all__ = [
     "full",
     "inverse_width",
     "lane_count",
+    "larger",
     "load",
     "locate",
+    "smaller",
+    "square_root",
     "store",
     "subtract_products",
 ]
@@ -117,21 +121,23 @@ def full(typing_context, array, value):
     return lanes(array, types.float64), code
 
 
-def _operation(function, instruction: str):
-    """Give an operator or function of two vectors its instruction."""
+class _Vectors(AbstractTemplate):
+    """The type of an operator of two vectors."""
 
-    @intrinsic
-    def apply(typing_context, left, right):
-        def code(context, builder, signature, arguments):
-            return getattr(builder, instruction)(*arguments, flags=_FLAGS)
-
-        return left(left, right), code
-
-    @overload(function, inline="always")
-    def choose(left, right):
+    def generic(self, args, kws):
+        left, right = args
         if isinstance(left, Lanes) and left == right:
-            return lambda left, right: apply(left, right)
+            return left(left, right)
         return None
+
+
+def _operation(function, instruction: str):
+    """Give an operator of two vectors its instruction."""
+    infer_global(function)(type(instruction, (_Vectors,), {}))
+
+    @lower_builtin(function, Lanes, Lanes)
+    def code(context, builder, signature, arguments):
+        return getattr(builder, instruction)(*arguments, flags=_FLAGS)
 
 
 _operation(operator.add, "fadd")
@@ -140,29 +146,33 @@ _operation(operator.mul, "fmul")
 _operation(operator.truediv, "fdiv")
 
 
-def _extremum(function, order: str):
-    @intrinsic
-    def apply(typing_context, left, right):
-        def code(context, builder, signature, arguments):
-            first = builder.fcmp_ordered(order, *arguments)
-            return builder.select(first, *arguments)
+def _extremum(order: str):
+    def code(context, builder, signature, arguments):
+        first = builder.fcmp_ordered(order, *arguments)
+        return builder.select(first, *arguments)
 
-        return left(left, right), code
-
-    @overload(function, inline="always")
-    def choose(left, right):
-        if isinstance(left, Lanes) and left == right:
-            return lambda left, right: apply(left, right)
-        return None
+    return code
 
 
 # A comparison with NaN is false, so the right argument wins over it.
-_extremum(np.maximum, ">")
-_extremum(np.minimum, "<")
 
 
 @intrinsic
-def _square_root(typing_context, value):
+def larger(typing_context, left, right):
+    """The larger number in each lane."""
+    return left(left, right), _extremum(">")
+
+
+@intrinsic
+def smaller(typing_context, left, right):
+    """The smaller number in each lane."""
+    return left(left, right), _extremum("<")
+
+
+@intrinsic
+def square_root(typing_context, value):
+    """The square root of each lane."""
+
     def code(context, builder, signature, arguments):
         vector = arguments[0].type
         width = "f32" if value.dtype == types.float32 else "f64"
@@ -176,15 +186,9 @@ def _square_root(typing_context, value):
     return value(value), code
 
 
-@overload(np.sqrt, inline="always")
-def _sqrt(x):
-    if isinstance(x, Lanes):
-        return lambda x: _square_root(x)
-    return None
-
-
 @intrinsic
-def _lanes_of(typing_context, array):
+def lane_count(typing_context, array):
+    """The length of a vector of the type of an array."""
     count = Lanes(array.dtype).count
 
     def code(context, builder, signature, arguments):
@@ -193,19 +197,11 @@ def _lanes_of(typing_context, array):
     return types.int64(array), code
 
 
-@njit
-def lane_count(array):
-    """The length of a vector of the type of an array."""
-    return _lanes_of(array)
-
-
-@njit
-def empty_lanes(count, like):
-    """Room for vectors of the type of an array, aligned to cache lines."""
-    size = _BYTES // lane_count(like)
-    room = np.empty(count * lane_count(like) + lane_count(like), like.dtype)
-    start = (-room.ctypes.data) % _BYTES // size
-    return room[start : start + count * lane_count(like)]
+def empty_lanes(count: int, dtype: np.dtype) -> np.ndarray:
+    """Room for vectors, aligned to cache lines, as a flat array."""
+    room = np.empty((count + 1) * _BYTES, np.uint8)
+    start = -room.ctypes.data % _BYTES
+    return room[start : start + count * _BYTES].view(dtype)
 
 
 # The lookup of AngleTable: leading bits are the interval, the others the place in it.
@@ -242,7 +238,9 @@ def locate(typing_context, chord, starts):
         shift = _constant(bits, mantissa - POINTS_BITS)
         first = (bias - OCTAVES + 1) << POINTS_BITS
         interval = builder.sub(builder.lshr(word, shift), _constant(bits, first))
-        half = builder.select(mirrored, _constant(bits, INTERVALS), _constant(bits, 0))
+        half = builder.select(
+            mirrored, _constant(bits, INTERVALS), _constant(bits, 0)
+        )
         start = builder.shl(builder.add(interval, half), _constant(bits, 2))
         narrow = ir.VectorType(ir.IntType(32), chord.count)
         if narrow != bits:
@@ -250,7 +248,9 @@ def locate(typing_context, chord, starts):
         data = _data(context, builder, starts, arguments[1])
         builder.store(start, builder.bitcast(data, narrow.as_pointer()), align=4)
         rest = _constant(bits, (1 << (mantissa - POINTS_BITS)) - 1)
-        lifted = builder.shl(builder.and_(word, rest), _constant(bits, POINTS_BITS))
+        lifted = builder.shl(
+            builder.and_(word, rest), _constant(bits, POINTS_BITS)
+        )
         place = builder.or_(lifted, _constant(bits, bias << mantissa))
         place = builder.bitcast(place, vector)
         return builder.fsub(place, _constant(vector, 1.0))
@@ -297,16 +297,18 @@ def coefficients(typing_context, table, starts):
         # Cubics one after the other, four vectors of them, and then transposed.
         while len(parts) > 4:
             pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [
-                _shuffle(builder, *two, range(2 * two[0].type.count)) for two in pairs
-            ]
+            parts = [_shuffle(builder, *two, range(2 * two[0].type.count)) for two in pairs]
         each = lanes.count // 4
         halves = [
             [
                 _shuffle(
                     builder,
                     *two,
-                    [4 * lane + degree for degree in pair for lane in range(2 * each)],
+                    [
+                        4 * lane + degree
+                        for degree in pair
+                        for lane in range(2 * each)
+                    ],
                 )
                 for two in (parts[:2], parts[2:])
             ]
@@ -330,68 +332,46 @@ def _shuffle(builder, left, right, order):
 
 
 @intrinsic
-def subtract_products(
-    typing_context,
-    target,
-    target_start,
-    target_step,
-    factors,
-    left_start,
-    right_start,
-    factor_step,
-    count,
-):
-    """Subtract from a tile C of 4 x 4 vectors the product A Bᵀ, A and B 4 x count.
+def subtract_products(typing_context, target, start, factors, left, right, count):
+    """Subtract A Bᵀ from a tile of 4 x 4 vectors, where A and B are 4 x ``count``.
 
-    Row r of C starts ``r * target_step`` elements after its first; rows of A and B
-    likewise in ``factors``. The tile stays in registers meanwhile.
+    All three have their columns one after the other, so that memory is read in order.
+    The tile stays in registers meanwhile.
     """
     lanes = Lanes(target.dtype)
 
     def code(context, builder, signature, arguments):
         target_data = _data(context, builder, target, arguments[0])
-        factor_data = _data(context, builder, factors, arguments[3])
-        _, start, step, _, left, right, factor_step, count = arguments
-        size = ir.IntType(64)
-
-        def at(data, first, step, row, column):
-            offset = builder.add(first, builder.mul(step, ir.Constant(size, row)))
-            offset = builder.add(offset, column)
-            return _pointer(context, builder, lanes, data, offset)
-
-        def along(index):
-            return builder.mul(index, ir.Constant(size, lanes.count))
-
+        factor_data = _data(context, builder, factors, arguments[2])
+        _, start, _, left, right, count = arguments
+        vector = context.get_value_type(lanes)
         align = _BYTES // lanes.count
-        cells = [(row, column) for row in range(TILE) for column in range(TILE)]
-        sums = {}
-        for row, column in cells:
-            sums[row, column] = cgutils.alloca_once(
-                builder, context.get_value_type(lanes)
-            )
-            first = at(target_data, start, step, row, along(ir.Constant(size, column)))
-            builder.store(builder.load(first, align=align), sums[row, column])
+
+        def column(data, first, number):
+            step = ir.Constant(ir.IntType(64), TILE * lanes.count)
+            offset = builder.add(first, builder.mul(step, number))
+            data = _pointer(context, builder, lanes, data, offset)
+            rows = (ir.Constant(ir.IntType(64), row) for row in range(TILE))
+            return [builder.gep(data, [row]) for row in rows]
+
+        numbers = [ir.Constant(ir.IntType(64), number) for number in range(TILE)]
+        cells = [cell for number in numbers for cell in column(target_data, start, number)]
+        sums = [cgutils.alloca_once(builder, vector) for _ in cells]
+        for cell, total in zip(cells, sums, strict=True):
+            builder.store(builder.load(cell, align=align), total)
         with cgutils.for_range(builder, count) as loop:
-            place = along(loop.index)
             a, b = (
-                [
-                    builder.load(
-                        at(factor_data, first, factor_step, row, place), align=align
-                    )
-                    for row in range(TILE)
-                ]
+                [builder.load(one, align=align) for one in column(factor_data, first, loop.index)]
                 for first in (left, right)
             )
-            for row, column in cells:
-                product = builder.fmul(a[row], b[column], flags=_FLAGS)
-                value = builder.load(sums[row, column])
-                value = builder.fsub(value, product, flags=_FLAGS)
-                builder.store(value, sums[row, column])
-        for row, column in cells:
-            first = at(target_data, start, step, row, along(ir.Constant(size, column)))
-            builder.store(builder.load(sums[row, column]), first, align=align)
+            pairs = [(row, other) for other in b for row in a]
+            for (row, other), total in zip(pairs, sums, strict=True):
+                product = builder.fmul(row, other, flags=_FLAGS)
+                value = builder.fsub(builder.load(total), product, flags=_FLAGS)
+                builder.store(value, total)
+        for cell, total in zip(cells, sums, strict=True):
+            builder.store(builder.load(total), cell, align=align)
         return context.get_dummy_value()
 
     index = types.intp
-    signature = types.void(target, index, index, factors, index, index, index, index)
-    return signature, code
+    return types.void(target, index, factors, index, index, index), code

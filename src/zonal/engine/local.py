@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Shaped
 
 from zonal.engine.passes import core_count
-from zonal.engine.systems import scatter, solve_rows
+from zonal.engine.systems import make_room, scatter, solve_rows
 from zonal.prior.angles import AngleTable
 
 __all__ = [
@@ -190,9 +190,7 @@ def conditionals(
     outputs = given.outputs(weights)
     none = _no_gradients(0, 0, 0)
     repeated = lifted = 0
-    for chunk in _chunks(
-        len(neighbours), lambda part: given.solve(part, outputs, none)
-    ):
+    for chunk in _chunks(len(neighbours), lambda part: given.solve(part, outputs, none)):
         repeated, lifted = repeated + chunk[0], lifted + chunk[1]
     mean, found, weight, _ = outputs
     return Conditionals(mean, found, weight if weights else None, repeated, lifted)
@@ -346,6 +344,13 @@ class _Systems:
             outputs,
             gradients,
             start,
+            *make_room(
+                self.neighbours.shape[1],
+                rows.targets.shape[1],
+                rows.directions.shape[1],
+                rows.features.shape[1],  # pyright: ignore[reportOptionalMemberAccess]
+                dtype,
+            ),
         )
 
 
