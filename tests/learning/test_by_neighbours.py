@@ -1,4 +1,4 @@
-"""Learning by neighbours, against dense Gaussian processes and functions that are known."""
+"""Learning by neighbours, against dense processes and functions that are known."""
 
 import dataclasses
 
@@ -13,6 +13,7 @@ from zonal.learning.by_neighbours import (
     init,
     learn,
     mean_log_density,
+    noise_fitted,
     round_of_steps,
 )
 from zonal.prior.parameters import named, with_values
@@ -92,6 +93,18 @@ def test_the_gradient_is_that_of_differences(kind):
                 ends.append(sample.density(with_values(prior, {name: moved})))
             slope = (ends[0] - ends[1]) / 2e-2 / value[place]
             assert gradients[name][place] == pytest.approx(slope, rel=0.02, abs=2e-3)
+
+
+def test_noise_and_variance_are_fitted_by_density():
+    x, y = table(rows=400, noise=0.3)
+    rows = merged_rows(np.vstack([x, x[:50]]), np.concatenate([y, y[:50] + 0.4]))
+    own = np.arange(0, 400, 2)
+    fitted, density = noise_fitted(rows, process(), own, 10)
+    assert density == pytest.approx(mean_log_density(rows, fitted, own, 10), abs=1e-4)
+    for name in ("variance", "noise"):
+        for factor in (0.8, 1.25):
+            other = with_values(fitted, {name: factor * getattr(fitted, name)})
+            assert mean_log_density(rows, other, own, 10) < density
 
 
 def test_noise_relevance_and_prediction_are_found():

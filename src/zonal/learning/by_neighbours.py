@@ -10,6 +10,7 @@ and costs some 50 µs per row with its gradient.
    Noisy tables have a rough and a smooth optimum, and only the density ranks them.
 3. Rounds: L-BFGS on a growing sample with fixed lists of neighbours, found again before
    each round, until rows that take no part are not predicted better any more.
+4. Noise and variance are fitted to many rows at the end.
 
 A `State` goes into a round and another comes out; what is reported is an `Info`.
 
@@ -25,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from zonal.engine.local import LeaveOneOut, StoredRows, leave_one_out
 from zonal.engine.neighbours import Neighbours
@@ -45,6 +46,7 @@ __all__ = [
     "init",
     "learn",
     "mean_log_density",
+    "noise_fitted",
     "round_of_steps",
 ]
 
@@ -56,6 +58,8 @@ _LIMITS = {
     "variance": (1e-3, 1e4),
     "noise": (1e-6, 10.0),
 }
+# The noise is looked for this far from where it is, in logarithms.
+_NOISE_RANGE = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Settings:
     screen_rows, race_rows, sample_rows, validation_rows
         Rows that starts are judged by, that the race is run on, that each round
         learns from, and that decide when to stop.
+    noise_rows
+        Rows that noise and variance are fitted to at the end.
     racers, race_rounds, race_steps
         Starts in the race, and the rounds and steps that they take.
     steps
@@ -86,6 +92,7 @@ class Settings:
     race_rows: int = 600
     sample_rows: tuple[int, ...] = (1_000, 2_000, 2_000, 4_000, 8_000, 8_000)
     validation_rows: int = 2_000
+    noise_rows: int = 16_000
     racers: int = 3
     race_rounds: int = 2
     race_steps: int = 8
@@ -102,7 +109,8 @@ class Settings:
 class State:
     """Where learning is between two rounds, and the best process so far.
 
-    ``validation`` is the density of the validation rows that ``best`` reached.
+    ``validation`` is the density of the validation rows that ``best`` reached, with
+    noise and variance fitted to them.
     """
 
     process: LocalProcess
@@ -205,7 +213,7 @@ def init(
                 rows, process, some, settings.neighbours, settings.race_steps
             )
             evaluations += count
-        score = mean_log_density(rows, process, judges, settings.neighbours)
+        _, score = noise_fitted(rows, process, judges, settings.neighbours)
         if score > highest:
             best, highest = process, score
     info = Info(
@@ -225,18 +233,21 @@ def round_of_steps(
 ) -> tuple[State, Info]:
     """One round of L-BFGS with fresh lists, judged by the validation rows."""
     begin = time.monotonic()
-    own, judges = _drawn(len(rows), settings, seed)
-    own = _window(own, settings, state.rounds)
+    others, judges = _drawn(len(rows), settings, seed)
+    own = _window(others, settings, state.rounds)
     process, density, count = _climbed(
         rows, state.process, own, settings.neighbours, settings.steps
     )
-    validation = mean_log_density(rows, process, judges, settings.neighbours)
+    settled, validation = noise_fitted(rows, process, judges, settings.neighbours)
     number = state.rounds + 1
     gain = validation - state.validation
     # Densities have heavy tails: one round without a gain may be chance.
     without_gain = 0 if gain > settings.tolerance else state.without_gain + 1
     done = number >= len(settings.sample_rows) or without_gain >= settings.patience
-    best = process if gain > 0 else state.best
+    best = settled if gain > 0 else state.best
+    if done:
+        every = np.sort(np.concatenate([judges, others])[: settings.noise_rows])
+        best, _ = noise_fitted(rows, best, every, settings.neighbours)
     highest = max(validation, state.validation)
     info = Info(
         "round",
@@ -256,6 +267,34 @@ def mean_log_density(
     """Mean leave-one-out log density of some rows given their k nearest of all."""
     sample = _Sample.find(rows, process, own, k)
     return sample.density(process)
+
+
+def noise_fitted(
+    rows: DistinctRows, process: LocalProcess, own: Int[np.ndarray, " own"], k: int
+) -> tuple[LocalProcess, float]:
+    """Noise and variance fitted to the densities of some rows, and their mean.
+
+    A few pairs of rows that are close, with targets that are not, decide how much noise
+    there is; so many rows are asked. The scale of noise and variance together has a
+    closed form, and their ratio is found by a search along a line.
+    """
+    sample = _Sample.find(rows, process, own, k)
+    ratio = float(process.noise) / float(process.variance)
+    low, high = _LIMITS["noise"]
+
+    def rescaled(log_ratio: float) -> tuple[LocalProcess, float]:
+        noise = float(process.variance) * np.exp(log_ratio)
+        return sample.rescaled(with_values(process, {"noise": noise}))
+
+    found = minimize_scalar(
+        lambda log_ratio: -rescaled(log_ratio)[1],
+        bounds=(np.log(ratio) - _NOISE_RANGE, np.log(ratio) + _NOISE_RANGE),
+        method="bounded",
+        options={"xatol": 0.05, "maxiter": 15},
+    )
+    process, density = rescaled(float(found.x))  # pyright: ignore
+    noise = float(np.clip(process.noise, low, high))
+    return with_values(process, {"noise": noise}), density
 
 
 def _window(own: np.ndarray, settings: Settings, rounds: int) -> np.ndarray:
@@ -330,6 +369,27 @@ class _Sample:
     def density(self, process: LocalProcess) -> float:
         found = self.leave_one_out(process, gradient=False)
         return (found.log_density.sum() + self.repeats(process)[0]) / self.total
+
+    def rescaled(self, process: LocalProcess) -> tuple[LocalProcess, float]:
+        """Variance and noise times the factor that suits best, and the density there.
+
+        With Σ e²/s over W targets, the factor c leaves -½ (W log c + Σ e²/(c s)), which
+        is largest at c = Σ e²/s / W.
+        """
+        found = self.leave_one_out(process, gradient=False)
+        own = self.rows.weight[self.own]
+        spread = (found.variance + float(process.noise) / own)[:, None]
+        squares = np.sum((self.rows.y[self.own] - found.mean) ** 2 / spread)
+        squares += self.rows.spread[self.own].sum() / float(process.noise)
+        factor = max(float(squares) / self.total, 1e-6)
+        density = (found.log_density.sum() + self.repeats(process)[0]) / self.total
+        density += 0.5 * (
+            float(squares) / self.total * (1 - 1 / factor) - np.log(factor)
+        )
+        values = {
+            name: factor * getattr(process, name) for name in ("variance", "noise")
+        }
+        return with_values(process, values), float(density)
 
     def density_and_gradient(
         self, process: LocalProcess
