@@ -2,11 +2,14 @@
 
 import dataclasses
 
+from zonal.prior.angles import AngleTable
 from zonal.prior.basis import Basis
+from zonal.prior.kernels import Kernel
 from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.sphere import Sphere
 from zonal.saving import savable
 
-__all__ = ["Process"]
+__all__ = ["LocalProcess", "Process"]
 
 
 @savable
@@ -19,3 +22,31 @@ class Process:
 
     def __post_init__(self) -> None:
         check_values(self)
+
+
+@savable
+@dataclasses.dataclass(frozen=True, eq=False)
+class LocalProcess:
+    """A Gaussian process prior with Gaussian noise, without features.
+
+    This is all that predictions from nearest rows need.
+
+    Examples
+    --------
+    >>> from zonal import ARD, ContinuousDepth
+    >>> process = LocalProcess(ARD.isotropic(2), ContinuousDepth(beta=2.0))
+    >>> process.variance, process.noise
+    (1.0, 0.1)
+    """
+
+    sphere: Sphere
+    kernel: Kernel
+    variance: Number = learned(POSITIVE, default=1.0)
+    noise: Number = learned(POSITIVE, default=0.1)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+    def table(self) -> AngleTable:
+        """The kernel of unit variance by squared chord."""
+        return AngleTable.build(self.kernel, self.sphere.dimension)

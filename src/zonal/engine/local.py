@@ -1,0 +1,395 @@
+"""Conditionals of rows given their nearest rows, and leave-one-out densities.
+
+For a query with neighbours n, covariances K of the neighbours with each other plus
+their noise, and k of the neighbours with the query,
+
+    a = K⁻¹ k,    mean = aᵀ y,    variance = k** - aᵀ k.
+
+With features φ, the covariances are what these leave out, k(x, x') - φ(x)·φ(x').
+
+Everything is done in float32, several rows at a time. A row whose system is too close
+to singular for that is solved again in float64. Where even that does not do (rows that
+are equal, without noise), a pivot is lifted to 1e-9 of its diagonal entry, as if that
+neighbour had so much more noise; so results are always finite.
+
+Threads take chunks of rows whose bounds do not depend on the number of threads, and
+their gradients are added in the order of the rows.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float, Integer, Shaped
+
+from zonal.engine.passes import core_count
+from zonal.engine.systems import make_room, scatter, solve_rows
+from zonal.prior.angles import AngleTable
+
+__all__ = [
+    "Conditionals",
+    "Gradient",
+    "LeaveOneOut",
+    "Queries",
+    "StoredRows",
+    "conditionals",
+    "leave_one_out",
+]
+
+Result = TypeVar("Result")
+_CHUNK = 512
+# Least pivots in proportion to the diagonal. Rounding of the kernel, 1e-7, changes
+# smaller ones by more than a hundredth.
+_LEAST_PIVOT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StoredRows:
+    """The rows that neighbours are chosen from.
+
+    Parameters
+    ----------
+    directions, radial
+        Unit vectors on the sphere, and radial factors r^p.
+    targets
+        One column per output. All outputs share covariances and noise.
+    noise
+        Noise variance of each row.
+    features
+        What is conditioned on elsewhere: the covariance is that of the kernel minus
+        their products.
+    """
+
+    directions: Shaped[np.ndarray, "rows d"]
+    radial: Shaped[np.ndarray, " rows"]
+    targets: Shaped[np.ndarray, "rows outputs"]
+    noise: Shaped[np.ndarray, " rows"]
+    features: Shaped[np.ndarray, "rows features"] | None = None
+
+    def __post_init__(self) -> None:
+        _store_plain(self)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Queries:
+    """Points at which the function is asked for.
+
+    ``noise`` is the variance that will be added to the function's; it only decides
+    which rows need float64.
+    """
+
+    directions: Shaped[np.ndarray, "rows d"]
+    radial: Shaped[np.ndarray, " rows"]
+    noise: Shaped[np.ndarray, " rows"] | None = None
+    features: Shaped[np.ndarray, "rows features"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.noise is None:
+            object.__setattr__(self, "noise", np.zeros(len(self.directions)))
+        _store_plain(self)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Conditionals:
+    """Means and variances of the function at queries, without noise."""
+
+    mean: Float[np.ndarray, "queries outputs"]
+    variance: Float[np.ndarray, " queries"]
+    weights: Float[np.ndarray, "queries neighbours"] | None
+    repeated: int
+    lifted: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Gradient:
+    """Gradient of the sum of log densities over rows and outputs."""
+
+    directions: Float[np.ndarray, "rows d"]
+    radial: Float[np.ndarray, " rows"]
+    log_variance: float
+    log_noise: float
+    beta: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """Log densities of rows given their neighbours, and what they are made of.
+
+    ``variance`` is that of the function, without noise.
+    """
+
+    log_density: Float[np.ndarray, "queries outputs"]
+    mean: Float[np.ndarray, "queries outputs"]
+    variance: Float[np.ndarray, " queries"]
+    gradient: Gradient | None
+    repeated: int
+    lifted: int
+
+
+def _store_plain(points: StoredRows | Queries) -> None:
+    """Store all arrays as the compiled code wants them, after a check."""
+    rows = len(points.directions)
+    for field in dataclasses.fields(points):
+        value = getattr(points, field.name)
+        if field.name == "features" and value is None:
+            value = np.zeros((rows, 0))
+        value = _plain(value, np.float32)
+        if len(value) != rows:
+            raise ValueError(f"{field.name} has {len(value)} rows, directions {rows}")
+        if not np.isfinite(np.sum(value, dtype=np.float64)):
+            bad = np.argwhere(~np.isfinite(value))[0][0]
+            raise ValueError(f"{field.name} is not finite in row {bad}")
+        object.__setattr__(points, field.name, value)
+
+
+def _plain(values: np.ndarray, dtype: type) -> np.ndarray:
+    """Contiguous and writable, so that there is one compiled version."""
+    return np.require(values, dtype, ["C", "A", "W"])
+
+
+def conditionals(
+    rows: StoredRows,
+    queries: Queries,
+    neighbours: Integer[np.ndarray, "queries neighbours"],
+    table: AngleTable,
+    variance: float,
+    *,
+    dtype: type = np.float32,
+    weights: bool = False,
+) -> Conditionals:
+    """Mean and variance of the function at queries given their neighbours.
+
+    Parameters
+    ----------
+    neighbours
+        Indices into ``rows``; -1 stands for none.
+    variance
+        Prior variance at radius one.
+    dtype
+        The precision of the first attempt: float32, or float64.
+    weights
+        Whether to return the weights of the neighbours' targets, too.
+
+    Examples
+    --------
+    >>> from zonal import ContinuousDepth
+    >>> table = AngleTable.build(ContinuousDepth(beta=2.0), dimension=2)
+    >>> pair = np.eye(2)
+    >>> rows = StoredRows(pair, np.ones(2), np.array([[1.0], [-1.0]]), np.zeros(2))
+    >>> middle = Queries(np.full((1, 2), 0.5**0.5), np.ones(1))
+    >>> found = conditionals(rows, middle, np.array([[0, 1]]), table, 1.0, weights=True)
+    >>> found.weights.round(3), found.mean.round(3)
+    (array([[0.479, 0.479]]), array([[0.]]))
+    """
+    given = _Systems.make(
+        rows, queries, np.zeros((0, 0)), neighbours, table, variance, dtype
+    )
+    outputs = given.outputs(weights)
+    none = _no_gradients(0, 0, 0)
+    repeated = lifted = 0
+    for chunk in _chunks(len(neighbours), lambda part: given.solve(part, outputs, none)):
+        repeated, lifted = repeated + chunk[0], lifted + chunk[1]
+    mean, found, weight, _ = outputs
+    return Conditionals(mean, found, weight if weights else None, repeated, lifted)
+
+
+def leave_one_out(
+    rows: StoredRows,
+    indices: Integer[np.ndarray, " queries"],
+    neighbours: Integer[np.ndarray, "queries neighbours"],
+    table: AngleTable,
+    variance: float,
+    *,
+    dtype: type = np.float32,
+    gradient: bool = True,
+) -> LeaveOneOut:
+    """Log density of stored rows given their neighbours, and its gradient.
+
+    Parameters
+    ----------
+    indices
+        The rows asked for, as indices into ``rows``. Their lists must not hold them.
+    neighbours, variance, dtype
+        As for `conditionals`.
+    gradient
+        Whether to return the gradient of the sum of all log densities, too.
+    """
+    indices = _plain(indices, np.int64)
+    if gradient and rows.features is not None and rows.features.shape[1]:
+        raise ValueError("there is no gradient with features; pass gradient=False")
+    queries = Queries(
+        rows.directions[indices],
+        rows.radial[indices],
+        rows.noise[indices],
+        None if rows.features is None else rows.features[indices],
+    )
+    targets = rows.targets[indices]
+    given = _Systems.make(rows, queries, targets, neighbours, table, variance, dtype)
+    if np.any(given.neighbours == indices[:, None]):
+        bad = np.argwhere(given.neighbours == indices[:, None])[0][0]
+        raise ValueError(f"row {indices[bad]} is in its own list of neighbours")
+    outputs = given.outputs(weights=False)
+    total, repeated, lifted = _Total.zero(rows), 0, 0
+
+    def solve(part: slice):
+        size = (part.stop - part.start, neighbours.shape[1] + 1)
+        shape = (*size, rows.directions.shape[1]) if gradient else (0, 0, 0)
+        gradients = _no_gradients(*shape)
+        return part, given.solve(part, outputs, gradients), gradients
+
+    for part, counts, gradients in _chunks(len(indices), solve):
+        repeated, lifted = repeated + counts[0], lifted + counts[1]
+        if gradient:
+            total.add(given.neighbours[part], indices[part], gradients)
+    mean, found, _, _ = outputs
+    spread = (found + queries.noise)[:, None]  # pyright: ignore[reportOptionalOperand]
+    log_density = -0.5 * (np.log(2 * np.pi * spread) + (targets - mean) ** 2 / spread)
+    return LeaveOneOut(
+        log_density,
+        mean,
+        found,
+        total.gradient() if gradient else None,
+        repeated,
+        lifted,
+    )
+
+
+def _no_gradients(queries: int, points: int, dimension: int):
+    """Room for the gradients of a chunk."""
+    return (
+        np.zeros((queries, points, dimension)),
+        np.zeros((queries, points)),
+        np.zeros((queries, 3)),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Systems:
+    """Arguments of the compiled code, apart from the precision."""
+
+    rows: StoredRows
+    queries: Queries
+    targets: np.ndarray
+    neighbours: np.ndarray
+    table: AngleTable
+    variance: float
+    double: bool
+
+    @classmethod
+    def make(cls, rows, queries, targets, neighbours, table, variance, dtype):
+        neighbours = _plain(neighbours, np.int32)
+        if len(neighbours) != len(queries.directions):
+            raise ValueError(
+                f"{len(neighbours)} lists of neighbours for "
+                f"{len(queries.directions)} queries"
+            )
+        if neighbours.size and not (
+            -1 <= neighbours.min() and neighbours.max() < len(rows.directions)
+        ):
+            raise ValueError("neighbours must lie between -1 and the last stored row")
+        for name in ("directions", "features"):
+            stored, asked = getattr(rows, name).shape, getattr(queries, name).shape
+            if stored[1] != asked[1]:
+                raise ValueError(
+                    f"{name} have {stored[1]} columns in the stored rows, "
+                    f"{asked[1]} in the queries"
+                )
+        if not (np.isfinite(variance) and variance > 0):
+            raise ValueError(f"the variance must be positive, got {variance}")
+        targets = _plain(targets, np.float32)
+        double = np.dtype(dtype) == np.float64
+        return cls(rows, queries, targets, neighbours, table, float(variance), double)
+
+    def outputs(self, weights: bool):
+        n, k = self.neighbours.shape
+        return (
+            np.zeros((n, self.rows.targets.shape[1])),
+            np.zeros(n),
+            np.zeros((n, k) if weights else (0, k), np.float32),
+            np.zeros(n, np.bool_),
+        )
+
+    def solve(self, part: slice, outputs, gradients) -> tuple[int, int]:
+        """Solve a part of the queries, and count those in float64 and those lifted."""
+        order, repeated = np.arange(part.start, part.stop), 0
+        if not self.double:
+            self._solve(np.dtype(np.float32), part.start, order, outputs, gradients)
+            order = order[outputs[3][part]]
+            repeated = len(order)
+        if len(order) == 0:
+            return 0, 0
+        self._solve(np.dtype(np.float64), part.start, order, outputs, gradients)
+        return repeated, int(outputs[3][order].sum())
+
+    def _solve(self, dtype: np.dtype, start: int, order, outputs, gradients) -> None:
+        rows, queries = self.rows, self.queries
+        coefficients = self.table.single if dtype == np.float32 else self.table.double
+        solve_rows(
+            (rows.directions, rows.radial, rows.targets, rows.noise, rows.features),
+            (
+                queries.directions,
+                queries.radial,
+                self.targets,
+                queries.noise,
+                queries.features,
+            ),
+            self.neighbours,
+            order,
+            *coefficients,
+            self.variance,
+            _LEAST_PIVOT[dtype],
+            outputs,
+            gradients,
+            start,
+            *make_room(
+                self.neighbours.shape[1],
+                rows.targets.shape[1],
+                rows.directions.shape[1],
+                rows.features.shape[1],  # pyright: ignore[reportOptionalMemberAccess]
+                dtype,
+            ),
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class _Total:
+    """Gradients of chunks, added in the order of the rows."""
+
+    directions: np.ndarray
+    radial: np.ndarray
+    numbers: np.ndarray
+
+    @classmethod
+    def zero(cls, rows: StoredRows) -> "_Total":
+        n, d = rows.directions.shape
+        return cls(np.zeros((n, d)), np.zeros(n), np.zeros(3))
+
+    def add(self, neighbours: np.ndarray, indices: np.ndarray, gradients) -> None:
+        directions, radial, numbers = gradients
+        scatter(self.directions, self.radial, neighbours, indices, directions, radial)
+        self.numbers += numbers.sum(axis=0)
+
+    def gradient(self) -> Gradient:
+        log_variance, log_noise, beta = map(float, self.numbers)
+        return Gradient(self.directions, self.radial, log_variance, log_noise, beta)
+
+
+def _chunks(n_rows: int, solve: Callable[[slice], Result]) -> Iterator[Result]:
+    """Results of all chunks, computed on all cores, in order."""
+    parts = [slice(i, min(i + _CHUNK, n_rows)) for i in range(0, n_rows, _CHUNK)]
+    workers = min(core_count(), len(parts))
+    if workers <= 1:
+        yield from map(solve, parts)
+        return
+    waiting: collections.deque[Future[Result]] = collections.deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for part in parts:
+            waiting.append(pool.submit(solve, part))
+            # One chunk ahead of the workers: enough to keep them busy.
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,521 @@
+"""Learning by neighbours: from standardised rows to a kernel, without features.
+
+The objective is the mean leave-one-out log density of some thousands of rows, each
+given its nearest rows among all. It sees what a few hundred global features call noise,
+and costs some 50 µs per row with its gradient.
+
+1. Screen: starts from {rough, smooth} x {little, much noise} x {three scales} are
+   judged by the density of a few hundred rows, without gradients.
+2. Race: the best of them take some steps of L-BFGS; the density of other rows chooses.
+   Noisy tables have a rough and a smooth optimum, and only the density ranks them.
+3. Rounds: L-BFGS on a growing sample with fixed lists of neighbours, found again before
+   each round, until rows that take no part are not predicted better any more.
+4. Noise and variance are fitted to many rows at the end.
+
+A `State` goes into a round and another comes out; what is reported is an `Info`.
+
+Reference: Vecchia (1988); leave-one-out densities as in Rasmussen & Williams (2006),
+section 5.4.2, with each row given its neighbours instead of all others.
+"""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import minimize, minimize_scalar
+
+from zonal.engine.local import LeaveOneOut, StoredRows, leave_one_out
+from zonal.engine.neighbours import Neighbours
+from zonal.prior.angles import AngleTable
+from zonal.prior.kernels import ContinuousDepth, Kernel
+from zonal.prior.parameters import free, free_gradient, named, with_free, with_values
+from zonal.prior.process import LocalProcess
+from zonal.prior.sphere import ARD, Projection, Sphere
+from zonal.saving import savable
+from zonal.tables.repeats import DistinctRows
+from zonal.tables.sampling import row_bits
+
+__all__ = [
+    "Info",
+    "Settings",
+    "State",
+    "init",
+    "learn",
+    "mean_log_density",
+    "noise_fitted",
+    "round_of_steps",
+]
+
+# Limits of what is learned. Scales beyond them change nothing; noise below its limit
+# is a thousandth of the target's standard deviation or less.
+_LIMITS = {
+    "sphere.scales": (1e-5, 100.0),
+    "kernel.beta": (1.1, 12.0),
+    "variance": (1e-3, 1e4),
+    "noise": (1e-6, 10.0),
+}
+# The noise is looked for this far from where it is, in logarithms.
+_NOISE_RANGE = 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Tuning constants; every default was chosen by measurement.
+
+    Parameters
+    ----------
+    neighbours
+        Rows that each row is given.
+    screen_rows, race_rows, sample_rows, validation_rows
+        Rows that starts are judged by, that the race is run on, that each round
+        learns from, and that decide when to stop.
+    noise_rows
+        Rows that noise and variance are fitted to at the end.
+    racers, race_rounds, race_steps
+        Starts in the race, and the rounds and steps that they take.
+    steps
+        Steps of L-BFGS with the same lists of neighbours: one round.
+    tolerance, patience
+        Learning ends early after so many rounds in a row that gain less than this on
+        the validation rows, in nats per row.
+    betas, noises, scales
+        Starts to screen: the kernel's decay, the noise variance, and factors of equal
+        scales.
+    """
+
+    neighbours: int = 32
+    screen_rows: int = 300
+    race_rows: int = 600
+    sample_rows: tuple[int, ...] = (1_000, 2_000, 2_000, 4_000, 8_000, 8_000)
+    validation_rows: int = 2_000
+    noise_rows: int = 16_000
+    racers: int = 3
+    race_rounds: int = 2
+    race_steps: int = 8
+    steps: int = 15
+    tolerance: float = 2e-3
+    patience: int = 2
+    betas: tuple[float, ...] = (2.0, 3.5)
+    noises: tuple[float, ...] = (0.02, 0.4)
+    scales: tuple[float, ...] = (0.1, 0.3, 1.0)
+
+
+@savable
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """Where learning is between two rounds, and the best process so far.
+
+    ``validation`` is the density of the validation rows that ``best`` reached, with
+    noise and variance fitted to them.
+    """
+
+    process: LocalProcess
+    best: LocalProcess
+    validation: float = -np.inf
+    rounds: int = 0
+    without_gain: int = 0
+    done: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """What is reported of a round: densities are means per row, in nats."""
+
+    stage: str
+    number: int
+    rows: int
+    evaluations: int
+    density: float
+    validation: float
+    seconds: float
+
+
+def learn(
+    rows: DistinctRows,
+    settings: Settings | None = None,
+    sphere: Sphere | None = None,
+    kernel: Kernel | None = None,
+    seed: int = 0,
+    callback: Callable[[Info], Any] | None = None,
+) -> tuple[State, tuple[Info, ...]]:
+    """Learn sphere, kernel, variance and noise; stops by itself.
+
+    Parameters
+    ----------
+    rows
+        Distinct rows, standardised, with one or several standardised targets. All of
+        them serve as neighbours.
+    settings
+        Tuning constants.
+    sphere, kernel
+        Kinds to learn, instead of `ARD` and `ContinuousDepth`; what they have no
+        gradient for keeps its value.
+    seed
+        Every random choice follows from it.
+    callback
+        Called with each `Info`; learning stops where it returns something true.
+
+    Examples
+    --------
+    >>> from zonal.tables.repeats import merged_rows
+    >>> generator = np.random.default_rng(0)
+    >>> x = generator.normal(size=(500, 3))
+    >>> y = np.sin(2 * x[:, 0]) + 0.1 * generator.normal(size=500)
+    >>> state, report = learn(merged_rows(x, y))
+    >>> bool(0.05 < np.sqrt(state.best.noise) < 0.2)
+    True
+    >>> int(np.argmax(state.best.sphere.scales))
+    0
+    """
+    settings = Settings() if settings is None else settings
+    infos: list[Info] = []
+
+    def stops(info: Info) -> bool:
+        infos.append(info)
+        return callback is not None and bool(callback(info))
+
+    state, info = init(rows, settings, sphere, kernel, seed)
+    stopped = stops(info)
+    while not state.done and not stopped:
+        state, info = round_of_steps(rows, settings, state, seed)
+        stopped = stops(info)
+    return state, tuple(infos)
+
+
+def init(
+    rows: DistinctRows,
+    settings: Settings,
+    sphere: Sphere | None = None,
+    kernel: Kernel | None = None,
+    seed: int = 0,
+) -> tuple[State, Info]:
+    """The start that a short race leads furthest from, and how far."""
+    begin = time.monotonic()
+    if len(rows) < 2:
+        raise ValueError(
+            f"learning by neighbours needs at least 2 distinct rows, got {len(rows)}"
+        )
+    own, judges = _drawn(len(rows), settings, seed)
+    few, some = own[: settings.screen_rows], own[: settings.race_rows]
+    judges = judges[: settings.race_rows]
+    starts = _starts(rows, settings, sphere, kernel, few)
+    scores = _screened(rows, starts, few, settings.neighbours)
+    order = np.argsort(-np.asarray(scores), kind="stable")
+    evaluations, best, highest = len(starts), starts[order[0]], -np.inf
+    for start in _apart([starts[i] for i in order], settings.racers):
+        process = start
+        for _ in range(settings.race_rounds):
+            process, _, count = _climbed(
+                rows, process, some, settings.neighbours, settings.race_steps
+            )
+            evaluations += count
+        _, score = noise_fitted(rows, process, judges, settings.neighbours)
+        if score > highest:
+            best, highest = process, score
+    info = Info(
+        "start",
+        0,
+        len(some),
+        evaluations,
+        float(np.max(scores)),
+        highest,
+        time.monotonic() - begin,
+    )
+    return State(best, best), info
+
+
+def round_of_steps(
+    rows: DistinctRows, settings: Settings, state: State, seed: int = 0
+) -> tuple[State, Info]:
+    """One round of L-BFGS with fresh lists, judged by the validation rows."""
+    begin = time.monotonic()
+    others, judges = _drawn(len(rows), settings, seed)
+    own = _window(others, settings, state.rounds)
+    process, density, count = _climbed(
+        rows, state.process, own, settings.neighbours, settings.steps
+    )
+    settled, validation = noise_fitted(rows, process, judges, settings.neighbours)
+    number = state.rounds + 1
+    gain = validation - state.validation
+    # Densities have heavy tails: one round without a gain may be chance.
+    without_gain = 0 if gain > settings.tolerance else state.without_gain + 1
+    done = number >= len(settings.sample_rows) or without_gain >= settings.patience
+    best = settled if gain > 0 else state.best
+    if done:
+        every = np.sort(np.concatenate([judges, others])[: settings.noise_rows])
+        best, _ = noise_fitted(rows, best, every, settings.neighbours)
+    highest = max(validation, state.validation)
+    info = Info(
+        "round",
+        number,
+        len(own),
+        count,
+        density,
+        validation,
+        time.monotonic() - begin,
+    )
+    return State(process, best, highest, number, without_gain, done), info
+
+
+def mean_log_density(
+    rows: DistinctRows, process: LocalProcess, own: Int[np.ndarray, " own"], k: int
+) -> float:
+    """Mean leave-one-out log density of some rows given their k nearest of all."""
+    sample = _Sample.find(rows, process, own, k)
+    return sample.density(process)
+
+
+def noise_fitted(
+    rows: DistinctRows, process: LocalProcess, own: Int[np.ndarray, " own"], k: int
+) -> tuple[LocalProcess, float]:
+    """Noise and variance fitted to the densities of some rows, and their mean.
+
+    A few pairs of rows that are close, with targets that are not, decide how much noise
+    there is; so many rows are asked. The scale of noise and variance together has a
+    closed form, and their ratio is found by a search along a line.
+    """
+    sample = _Sample.find(rows, process, own, k)
+    ratio = float(process.noise) / float(process.variance)
+    low, high = _LIMITS["noise"]
+
+    def rescaled(log_ratio: float) -> tuple[LocalProcess, float]:
+        noise = float(process.variance) * np.exp(log_ratio)
+        return sample.rescaled(with_values(process, {"noise": noise}))
+
+    found = minimize_scalar(
+        lambda log_ratio: -rescaled(log_ratio)[1],
+        bounds=(np.log(ratio) - _NOISE_RANGE, np.log(ratio) + _NOISE_RANGE),
+        method="bounded",
+        options={"xatol": 0.05, "maxiter": 15},
+    )
+    process, density = rescaled(float(found.x))  # pyright: ignore
+    noise = float(np.clip(process.noise, low, high))
+    return with_values(process, {"noise": noise}), density
+
+
+def _window(own: np.ndarray, settings: Settings, rounds: int) -> np.ndarray:
+    """Rows of a round: others than in earlier rounds, as far as the table has them."""
+    sizes = settings.sample_rows
+    size = sizes[min(rounds, len(sizes) - 1)]
+    return np.roll(own, -sum(sizes[:rounds]))[:size]
+
+
+def _drawn(
+    count: int, settings: Settings, seed: int
+) -> tuple[Int[np.ndarray, " own"], Int[np.ndarray, " judges"]]:
+    """Rows to learn from, and others to be judged by: a third of a small table."""
+    order = np.random.default_rng(row_bits(seed)).permutation(count)
+    judges = min(settings.validation_rows, max(1, count // 3))
+    return order[judges:], order[:judges]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Sample:
+    """Rows with their lists of neighbours, and all rows that occur in these."""
+
+    rows: DistinctRows
+    own: Int[np.ndarray, " own"]
+    lists: Int[np.ndarray, "own k"]
+
+    @classmethod
+    def find(
+        cls, rows: DistinctRows, process: LocalProcess, own: np.ndarray, k: int
+    ) -> "_Sample":
+        """Lists in the metric of a process, from all rows."""
+        points = _directions(rows.x, process.sphere)
+        lists, _ = Neighbours.build(points).query(points[own], k, own)
+        used = np.unique(np.concatenate([own, lists[lists >= 0]]))
+        place = np.full(len(rows) + 1, -1)
+        place[used] = np.arange(len(used))
+        few = DistinctRows(
+            rows.x[used].astype(np.float64),
+            rows.y[used].reshape(len(used), -1),
+            rows.weight[used],
+            rows.spread[used].reshape(len(used), -1),
+            used,
+        )
+        return cls(few, place[own], place[lists])
+
+    def leave_one_out(self, process: LocalProcess, gradient: bool) -> LeaveOneOut:
+        direction, radial = process.sphere.directions(self.rows.x)
+        noise = float(process.noise) / self.rows.weight
+        stored = StoredRows(direction, radial, self.rows.y, noise)
+        return leave_one_out(
+            stored,
+            self.own,
+            self.lists,
+            process.table(),
+            float(process.variance),
+            gradient=gradient,
+        )
+
+    @property
+    def total(self) -> float:
+        """Weight of the sample, in rows and outputs."""
+        return float(self.rows.weight[self.own].sum()) * self.rows.y.shape[1]
+
+    def repeats(self, process: LocalProcess) -> tuple[float, float]:
+        """What repetitions add to the log density, and its slope in the log noise."""
+        weight = self.rows.weight[self.own][:, None]
+        squares = self.rows.spread[self.own] / float(process.noise)
+        value = (1 - weight) * np.log(2 * np.pi * float(process.noise))
+        value = 0.5 * (value - np.log(weight) - squares)
+        return float(value.sum()), float(0.5 * np.sum(1 - weight + squares))
+
+    def density(self, process: LocalProcess) -> float:
+        found = self.leave_one_out(process, gradient=False)
+        return (found.log_density.sum() + self.repeats(process)[0]) / self.total
+
+    def rescaled(self, process: LocalProcess) -> tuple[LocalProcess, float]:
+        """Variance and noise times the factor that suits best, and the density there.
+
+        With Σ e²/s over W targets, the factor c leaves -½ (W log c + Σ e²/(c s)), which
+        is largest at c = Σ e²/s / W.
+        """
+        found = self.leave_one_out(process, gradient=False)
+        own = self.rows.weight[self.own]
+        spread = (found.variance + float(process.noise) / own)[:, None]
+        squares = np.sum((self.rows.y[self.own] - found.mean) ** 2 / spread)
+        squares += self.rows.spread[self.own].sum() / float(process.noise)
+        factor = max(float(squares) / self.total, 1e-6)
+        density = (found.log_density.sum() + self.repeats(process)[0]) / self.total
+        density += 0.5 * (
+            float(squares) / self.total * (1 - 1 / factor) - np.log(factor)
+        )
+        values = {
+            name: factor * getattr(process, name) for name in ("variance", "noise")
+        }
+        return with_values(process, values), float(density)
+
+    def density_and_gradient(
+        self, process: LocalProcess
+    ) -> tuple[float, dict[str, np.ndarray]]:
+        """Mean log density and its gradient in each parameter's own values."""
+        found = self.leave_one_out(process, gradient=True)
+        bar = found.gradient
+        assert bar is not None, "a gradient was asked for"
+        repeats, repeats_slope = self.repeats(process)
+        log_noise = bar.log_noise + repeats_slope
+        gradients = {
+            "kernel.beta": np.asarray(bar.beta),
+            "variance": np.asarray(bar.log_variance / float(process.variance)),
+            "noise": np.asarray(log_noise / float(process.noise)),
+        }
+        pulled = process.sphere.pull(self.rows.x, bar.directions, bar.radial)
+        gradients |= {f"sphere.{name}": value for name, value in pulled.items()}
+        value = (found.log_density.sum() + repeats) / self.total
+        return value, {name: one / self.total for name, one in gradients.items()}
+
+
+def _directions(x: np.ndarray, sphere: Sphere) -> Float[np.ndarray, "rows d"]:
+    """Unit vectors in float32, a block of rows at a time."""
+    points = np.empty((len(x), sphere.dimension), np.float32)
+    for start in range(0, len(x), 65_536):
+        block = slice(start, start + 65_536)
+        points[block] = sphere.directions(x[block].astype(np.float64))[0]
+    return points
+
+
+def _climbed(
+    rows: DistinctRows, process: LocalProcess, own: np.ndarray, k: int, steps: int
+) -> tuple[LocalProcess, float, int]:
+    """Some steps of L-BFGS with fixed lists: the process, its density, evaluations."""
+    sample = _Sample.find(rows, process, own, k)
+    names = _moving(process)
+    limits = [np.tile(_limits(name), (len(free(process, [name])), 1)) for name in names]
+
+    def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        candidate = with_free(process, vector, names)
+        value, gradients = sample.density_and_gradient(candidate)
+        chosen = {name: gradients[name] for name in names}
+        return -value, -free_gradient(candidate, chosen, vector, names)
+
+    found = minimize(
+        objective,
+        free(process, names),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=np.concatenate(limits),
+        options={"maxiter": steps, "maxcor": 20, "maxfun": steps + 5, "maxls": 10},
+    )
+    return with_free(process, found.x, names), -float(found.fun), int(found.nfev)
+
+
+def _moving(process: LocalProcess) -> list[str]:
+    """Parameters that are learned: the power of the radius keeps its value."""
+    names = [name for name in named(process) if name.startswith("sphere.")]
+    names = [name for name in names if name != "sphere.radial_order"]
+    if isinstance(process.kernel, ContinuousDepth):
+        names.append("kernel.beta")
+    return [*names, "variance", "noise"]
+
+
+def _limits(name: str) -> tuple[float, float]:
+    low, high = _LIMITS.get(name, (-np.inf, np.inf))
+    return (np.log(low), np.log(high)) if name in _LIMITS else (low, high)
+
+
+def _starts(
+    rows: DistinctRows,
+    settings: Settings,
+    sphere: Sphere | None,
+    kernel: Kernel | None,
+    few: np.ndarray,
+) -> list[LocalProcess]:
+    """Every combination of a scale, a kernel and a noise variance."""
+    sphere = ARD.isotropic(rows.x.shape[1]) if sphere is None else sphere
+    spheres = [sphere]
+    if isinstance(sphere, ARD | Projection):
+        spheres = [_rescaled(sphere, factor) for factor in settings.scales]
+    kernels: Sequence[Kernel] = [kernel] if kernel is not None else []
+    if kernel is None or isinstance(kernel, ContinuousDepth):
+        like = ContinuousDepth() if kernel is None else kernel
+        kernels = [with_values(like, {"beta": beta}) for beta in settings.betas]
+    starts = []
+    for one, other in itertools.product(spheres, kernels):
+        table = AngleTable.build(other, one.dimension)
+        variance = _unit_variance(rows.x[few], one, table)
+        starts += [LocalProcess(one, other, variance, n) for n in settings.noises]
+    return starts
+
+
+def _rescaled(sphere: ARD | Projection, factor: float) -> Sphere:
+    name = "scales" if isinstance(sphere, ARD) else "matrix"
+    return with_values(sphere, {name: factor * np.asarray(getattr(sphere, name))})
+
+
+def _unit_variance(x: np.ndarray, sphere: Sphere, table: AngleTable) -> float:
+    """The variance at which differences of rows vary as standardised targets do."""
+    points = _directions(x, sphere).astype(np.float64)
+    squares = np.sum((points - np.roll(points, 1, axis=0)) ** 2, axis=1)
+    share = 1 - float(np.mean(table.kernel(squares)))
+    return float(np.clip(1 / max(share, 1e-2), 1.0, 100.0))
+
+
+def _screened(
+    rows: DistinctRows, starts: list[LocalProcess], few: np.ndarray, k: int
+) -> list[float]:
+    """Density of each start; those with the same sphere share their lists."""
+    scores, last, sample = [], None, None
+    for start in starts:
+        if start.sphere is not last or sample is None:
+            last, sample = start.sphere, _Sample.find(rows, start, few, k)
+        scores.append(sample.density(start))
+    return scores
+
+
+def _apart(starts: list[LocalProcess], count: int) -> list[LocalProcess]:
+    """The best starts, no two with the same kernel and noise while others are left."""
+    chosen: list[LocalProcess] = []
+    seen: set[tuple] = set()
+    for start in starts:
+        key = (repr(named(start.kernel)), float(start.noise))
+        if key not in seen:
+            seen.add(key)
+            chosen.append(start)
+    rest = [start for start in starts if not any(start is one for one in chosen)]
+    return (chosen + rest)[:count]
