@@ -19,11 +19,18 @@ from zonal.engine.features import quiet_phases
 from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals, Posterior
 from zonal.engine.resizing import enlarged
-from zonal.engine.statistics import Statistics
+from zonal.inference.local import LocalSolution
 from zonal.inference.natural_gradient import Watch
 from zonal.inference.problem import Problem, TargetSums, count_targets
 from zonal.inference.solution import Solution
-from zonal.inference.solving import add_rows, calibrate, solve, sums_of, with_sums
+from zonal.inference.solving import (
+    add_rows,
+    calibrate,
+    forget_rows,
+    merge_rows,
+    solve,
+    without_rows,
+)
 from zonal.learning.by_bound import Learner
 from zonal.learning.checkpoints import remove_progress
 from zonal.learning.learners import learner_for
@@ -223,7 +230,7 @@ class Model(Fields):
     """
 
     scaling: Scaling
-    solution: Solution
+    solution: Solution | LocalSolution
     history: tuple[Step, ...] = ()
 
     @property
@@ -237,14 +244,14 @@ class Model(Fields):
         return self.solution.processes[0]
 
     @property
-    def statistics(self) -> Statistics:
-        """The sums over rows of the first function."""
+    def statistics(self) -> Any:
+        """The sums over rows of the first function, or the stored rows."""
         return self.solution.statistics[0]
 
     @property
     def posterior(self) -> Posterior:
-        """The posterior of the first function, in standardised units."""
-        return self.solution.posteriors[0]
+        """The posterior of the first function's features, in standardised units."""
+        return self.solution.posteriors[0]  # pyright: ignore
 
     @property
     def bound(self) -> float:
@@ -285,7 +292,7 @@ class Model(Fields):
     @property
     def effective_parameters(self) -> float:
         """How many parameters the data have determined."""
-        return sum(one.effective_parameters for one in self.solution.posteriors)
+        return self.solution.effective_parameters
 
     def predict(
         self,
@@ -329,7 +336,7 @@ class Model(Fields):
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows rows"]:
         """Joint posterior covariance of the first function at a few rows."""
-        inner = self.posterior.covariance(self.scaling.inputs(x))
+        inner = self.solution.covariance(self.scaling.inputs(x))
         return self.scaling.target_width**2 * inner
 
     def sample_functions(
@@ -384,16 +391,8 @@ class Model(Fields):
         return self._with(add_rows(self.solution, self._standardised(source)))
 
     def forget(self, source: Source) -> "Model":
-        """The model without these rows, as if they had never been in the sums."""
-        sums = sums_of(self.solution, self._standardised(source))
-        if sums[0].rows > self.statistics.rows * (1 + 1e-12):
-            raise ValueError(
-                f"{sums[0].rows:g} rows cannot be taken out of a model of "
-                f"{self.statistics.rows:g}"
-            )
-        pairs = zip(self.solution.statistics, sums, strict=True)
-        rest = tuple(all_of - part for all_of, part in pairs)
-        return self._with(with_sums(self.solution, rest))
+        """The model without these rows, as if it had never seen them."""
+        return self._with(forget_rows(self.solution, self._standardised(source)))
 
     def merge(self, other: "Model") -> "Model":
         """The model of both models' rows; both must have the same parameters."""
@@ -409,14 +408,11 @@ class Model(Fields):
                 "the models have different parameters; merge models that come from the "
                 "same fit, such as fit(...).add(...)"
             )
-        both = zip(self.solution.statistics, other.solution.statistics, strict=True)
-        sums = tuple(ours + theirs for ours, theirs in both)
-        return self._with(with_sums(self.solution, sums))
+        return self._with(merge_rows(self.solution, other.solution))
 
     def emptied(self) -> "Model":
         """The same model before it has seen a row, for others to add to and merge."""
-        empty = tuple(Statistics.zero(one.basis) for one in self.solution.processes)
-        return self._with(with_sums(self.solution, empty))
+        return self._with(without_rows(self.solution))
 
     def _standardised(self, source: Source) -> Source:
         """Further rows of the table that was fitted to, their targets checked."""
@@ -424,5 +420,5 @@ class Model(Fields):
             count_targets(source, self.likelihood, part=True)
         return ScaledSource(source, self.scaling)
 
-    def _with(self, solution: Solution) -> "Model":
+    def _with(self, solution: Solution | LocalSolution) -> "Model":
         return dataclasses.replace(self, solution=solution)

@@ -297,8 +297,6 @@ def test_opposite_phases_of_a_mixed_band_are_no_coincidence():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="at least one band"):
-        Basis(ARD.isotropic(2), NTK(1), ())
     with pytest.raises(ValueError, match="level 2 is in two bands"):
         Basis(ARD.isotropic(2), NTK(1), (Band(0, None, np.eye(3)), CompleteLevel(2)))
     short = ContinuousDepth(1.0, 5)

@@ -190,7 +190,9 @@ def conditionals(
     outputs = given.outputs(weights)
     none = _no_gradients(0, 0, 0)
     repeated = lifted = 0
-    for chunk in _chunks(len(neighbours), lambda part: given.solve(part, outputs, none)):
+    for chunk in _chunks(
+        len(neighbours), lambda part: given.solve(part, outputs, none)
+    ):
         repeated, lifted = repeated + chunk[0], lifted + chunk[1]
     mean, found, weight, _ = outputs
     return Conditionals(mean, found, weight if weights else None, repeated, lifted)
@@ -287,7 +289,7 @@ class _Systems:
                 f"{len(queries.directions)} queries"
             )
         if neighbours.size and not (
-            -1 <= neighbours.min() and neighbours.max() < len(rows.directions)
+            neighbours.min() >= -1 and neighbours.max() < len(rows.directions)
         ):
             raise ValueError("neighbours must lie between -1 and the last stored row")
         for name in ("directions", "features"):

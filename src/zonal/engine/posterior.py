@@ -278,11 +278,11 @@ class FunctionSamples:
 
     def _chunk(self, chunk: Chunk) -> np.ndarray:
         features, rest = self.posterior.features_and_rest(chunk.x)
-        own = _normal_of_rows(chunk.x, self.weights.shape[1], self.seed)
+        own = normals_of_rows(chunk.x, self.weights.shape[1], self.seed)
         return features @ self.weights + np.sqrt(rest)[:, None] * own
 
 
-def _normal_of_rows(x: np.ndarray, count: int, seed: int) -> np.ndarray:
+def normals_of_rows(x: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Standard normals that depend on nothing but the row, the column and the seed."""
     # Adding zero makes -0.0 the same row as 0.0.
     words = np.ascontiguousarray(x + 0.0, np.float64).view(np.uint64)

@@ -110,9 +110,7 @@ def solve_rows(
     root = np.sqrt(variance)
     for first in range(0, len(order), lanes):
         group = order[first : first + lanes]
-        _gather(
-            rows, queries, neighbours, group, root, matrix, points, factor, rest, n
-        )
+        _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest, n)
         _fill(matrix, points, factor, rest, table, starts, n, dimension)
         own = load(factor, n * lanes) * load(factor, n * lanes)
         if features.shape[1]:
@@ -147,21 +145,39 @@ def solve_rows(
                 means[query, output] = mean[output * lanes + lane]
         if wants_weights or wants_gradient:
             total = larger(left + spread, floor)
-            _solve_back(
-                matrix, pivots, queries[2], group, mean, total, a, h, single, n
-            )
+            _solve_back(matrix, pivots, queries[2], group, mean, total, a, h, single, n)
         if wants_weights:
             for lane in range(len(group)):
                 for slot in range(n_neighbours):
                     weights[group[lane], slot] = a[slot * lanes + lane]
         if wants_gradient:
             _differentiate(
-                points, factor, rest, a, h, single, table, beta_table, starts,
-                points_bar, factor_bar, n, dimension,
+                points,
+                factor,
+                rest,
+                a,
+                h,
+                single,
+                table,
+                beta_table,
+                starts,
+                points_bar,
+                factor_bar,
+                n,
+                dimension,
             )
             _hand_out(
-                gradients, start, neighbours, group, root, factor, points_bar,
-                factor_bar, single, n, dimension,
+                gradients,
+                start,
+                neighbours,
+                group,
+                root,
+                factor,
+                points_bar,
+                factor_bar,
+                single,
+                n,
+                dimension,
             )
 
 
@@ -250,9 +266,7 @@ def _fill(matrix, points, factor, rest, table, starts, n, dimension):
 
 
 @compiled
-def _subtract_features(
-    features, query_features, neighbours, group, matrix, block, n
-):
+def _subtract_features(features, query_features, neighbours, group, matrix, block, n):
     """Take what features explain off the covariances; returns |φ*|²."""
     lanes = lane_count(matrix)
     n_neighbours, n_features = neighbours.shape[1], features.shape[1]
@@ -439,9 +453,7 @@ def _differentiate(
             other = load(factor, j * lanes)
             pair = own_a * load(h, j * lanes) + own_h * load(a, j * lanes)
             pair = zero - pair * other
-            beta_bar = beta_bar + pair * (
-                b0 + place * (b1 + place * (b2 + place * b3))
-            )
+            beta_bar = beta_bar + pair * (b0 + place * (b1 + place * (b2 + place * b3)))
             energy = pair * kernel
             own_bar = own_bar + energy
             store(factor_bar, j * lanes, load(factor_bar, j * lanes) + energy)

@@ -93,6 +93,17 @@ class Solution(Fields):
         first = self.posteriors[0]
         return marginals(self.posteriors, self.offsets, first.frame, first.precision)
 
+    @property
+    def effective_parameters(self) -> float:
+        """How many parameters the data have determined, over all functions."""
+        return sum(one.effective_parameters for one in self.posteriors)
+
+    def covariance(
+        self, x: Float[np.ndarray, "rows inputs"]
+    ) -> Float[np.ndarray, "rows rows"]:
+        """Joint posterior covariance of the first function at standardised rows."""
+        return self.posteriors[0].covariance(x)
+
     def left_out(self, chunk: Chunk) -> Marginals:
         """Each row of a chunk predicted from all rows but itself (normal noise)."""
         if not self.likelihood.conjugate:

@@ -31,7 +31,15 @@ from zonal.tables.chunks import Chunk
 from zonal.tables.sampling import thin
 from zonal.tables.sources import Source, source_of
 
-__all__ = ["Preparation", "add_rows", "calibrate", "solve", "sums_of", "with_sums"]
+__all__ = [
+    "Preparation",
+    "add_rows",
+    "calibrate",
+    "forget_rows",
+    "merge_rows",
+    "solve",
+    "without_rows",
+]
 
 # Work, rows times squared features, up to which passes are made in float64: it costs a
 # few seconds at most. One exact pass may cost more than each of many.
@@ -220,7 +228,7 @@ def _refit(sample: Chunk, state: Solution) -> tuple[tuple[Process, ...], Likelih
     return processes, state.likelihood.refit(few, *at(few))
 
 
-def calibrate(solution: Solution, rows: Chunk) -> Solution:
+def calibrate(solution: Any, rows: Chunk) -> Any:
     """The same solution, with new targets predicted as some residuals scatter.
 
     The rows are standardised and among those fitted to; each is predicted from all
@@ -234,17 +242,8 @@ def calibrate(solution: Solution, rows: Chunk) -> Solution:
     return dataclasses.replace(solution, likelihood=likelihood)
 
 
-def sums_of(solution: Solution, source: Source) -> tuple[Statistics, ...]:
-    """Sums of some rows as the solution has them: of their targets, or their sites."""
-    if solution.likelihood.conjugate:
-        (process,) = solution.processes
-        dtype = suited_dtype(source.n_rows, process.basis.n_features, _EXACT_WORK)
-        return (_collect(process, source, dtype),)
-    with quiet_phases():
-        return proposed_sums(solution, source)
-
-
-def add_rows(solution: Solution, source: Source) -> Solution:
+@functools.singledispatch
+def add_rows(solution: Any, source: Source) -> Any:
     """The solution of all rows so far and these, at the same parameters.
 
     Exact for normal noise. Otherwise sites of the new rows are inferred, and those of
@@ -252,8 +251,7 @@ def add_rows(solution: Solution, source: Source) -> Solution:
     not change the posterior much.
     """
     if solution.likelihood.conjugate:
-        pairs = zip(solution.statistics, sums_of(solution, source), strict=True)
-        return with_sums(solution, tuple(ours + more for ours, more in pairs))
+        return _with_sums(solution, _add(solution.statistics, _sums(solution, source)))
     problem = Problem(
         source,
         solution.likelihood,
@@ -264,10 +262,51 @@ def add_rows(solution: Solution, source: Source) -> Solution:
     effort = Effort(np.float64, _TOLERANCE, _MOST_PASSES)
     with quiet_phases():
         found = infer(problem, solution.processes, effort=effort)
-    return with_sums(solution, found.statistics)
+    return _with_sums(solution, found.statistics)
 
 
-def with_sums(solution: Solution, sums: tuple[Statistics, ...]) -> Solution:
+@functools.singledispatch
+def forget_rows(solution: Any, source: Source) -> Any:
+    """The solution without these rows, as if they had never been in the sums."""
+    sums = _sums(solution, source)
+    if sums[0].rows > solution.rows * (1 + 1e-12):
+        raise ValueError(
+            f"{sums[0].rows:g} rows cannot be taken out of a model of {solution.rows:g}"
+        )
+    pairs = zip(solution.statistics, sums, strict=True)
+    return _with_sums(solution, tuple(whole - part for whole, part in pairs))
+
+
+@functools.singledispatch
+def merge_rows(solution: Any, other: Any) -> Any:
+    """The solution of the rows of two solutions with the same parameters."""
+    return _with_sums(solution, _add(solution.statistics, other.statistics))
+
+
+@functools.singledispatch
+def without_rows(solution: Any) -> Any:
+    """The same solution before it has seen a row."""
+    empty = tuple(Statistics.zero(one.basis) for one in solution.processes)
+    return _with_sums(solution, empty)
+
+
+def _sums(solution: Solution, source: Source) -> tuple[Statistics, ...]:
+    """Sums of some rows as the solution has them: of their targets, or their sites."""
+    if solution.likelihood.conjugate:
+        (process,) = solution.processes
+        dtype = suited_dtype(source.n_rows, process.basis.n_features, _EXACT_WORK)
+        return (_collect(process, source, dtype),)
+    with quiet_phases():
+        return proposed_sums(solution, source)
+
+
+def _add(
+    sums: tuple[Statistics, ...], others: tuple[Statistics, ...]
+) -> tuple[Statistics, ...]:
+    return tuple(ours + other for ours, other in zip(sums, others, strict=True))
+
+
+def _with_sums(solution: Solution, sums: tuple[Statistics, ...]) -> Solution:
     """The solution with other sums at the same parameters.
 
     Its bound is known again for normal noise, and NaN for other likelihoods.

@@ -44,6 +44,7 @@ class Basis:
     ----------
     sphere, kernel, bands
         The map to the sphere, the kernel's shape, and the bands it is split into.
+        Without bands there are no features.
     variance
         Prior variance of the function at a row of radius one.
     free_energies
@@ -65,8 +66,6 @@ class Basis:
     free_energies: Float[np.ndarray, " bands"] | None = learned(POSITIVE, default=None)
 
     def __post_init__(self) -> None:
-        if not self.bands:
-            raise ValueError("a basis needs at least one band")
         top = -1
         for band in self.bands:
             if band.first <= top:
@@ -130,10 +129,11 @@ class Basis:
     @property
     def level_variances(self) -> Float[np.ndarray, " levels"]:
         """The prior variance in each level, as the bands' energies share it out."""
+        last = self.kernel.last_level
         ends = [
             band.first + _TAIL if band.last is None else band.last
             for band in self.bands
-        ]
+        ] or [_TAIL if last is None else last]
         weights = self.kernel.level_weights(self.sphere.dimension, max(ends))
         for band, energy, share in zip(
             self.bands, self.energies, self.shares, strict=True
