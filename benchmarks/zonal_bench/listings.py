@@ -184,10 +184,10 @@ def _format_grid(score: str, tables: Tables) -> str:
     ranks = _compute_ranks(score, tables)
     if ranks:
         count = max(map(len, ranks.values()))
-        means = [
+        mean_ranks = [
             f"{np.mean(ranks[name]):.1f}" if name in ranks else "–" for name in methods
         ]
-        rows.append([f"mean rank on {count}", *means])
+        rows.append([f"mean rank on {count}", *mean_ranks])
     return format_markdown(["", *(METHODS[name].title for name in methods)], rows)
 
 

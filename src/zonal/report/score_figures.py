@@ -152,7 +152,11 @@ def draw_residuals(residuals: Residuals, target: str) -> Figure:
     many, radius = (" many", 1.8) if len(titles) > _MANY_DOTS else ("", 2.4)
     for chosen, kind in ((~outside, "s0"), (outside, "s1")):
         plot.add_points(
-            predicted[chosen], error[chosen], kind + many, titles[chosen], radius
+            predicted[chosen],
+            error[chosen],
+            kind + many,
+            titles[chosen].tolist(),
+            radius,
         )
     return Figure(
         "Residuals",
@@ -184,7 +188,8 @@ def draw_reliability(scores: ClassificationScores, effective_rows: float) -> Fig
             accuracy, scores.bin_share * effective_rows, strict=True
         )
     ]
-    plot.add_error_bars(confidence, *np.transpose(ranges), "s0 thin")
+    low, high = np.transpose(ranges)
+    plot.add_error_bars(confidence, low, high, "s0 thin")
     plot.add_line(confidence, accuracy, "s0")
     titles = [
         f"probability {format_percent(level)}, accuracy {format_percent(share)} "
