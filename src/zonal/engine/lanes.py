@@ -238,9 +238,7 @@ def locate(typing_context, chord, starts):
         shift = _constant(bits, mantissa - POINTS_BITS)
         first = (bias - OCTAVES + 1) << POINTS_BITS
         interval = builder.sub(builder.lshr(word, shift), _constant(bits, first))
-        half = builder.select(
-            mirrored, _constant(bits, INTERVALS), _constant(bits, 0)
-        )
+        half = builder.select(mirrored, _constant(bits, INTERVALS), _constant(bits, 0))
         start = builder.shl(builder.add(interval, half), _constant(bits, 2))
         narrow = ir.VectorType(ir.IntType(32), chord.count)
         if narrow != bits:
@@ -248,9 +246,7 @@ def locate(typing_context, chord, starts):
         data = _data(context, builder, starts, arguments[1])
         builder.store(start, builder.bitcast(data, narrow.as_pointer()), align=4)
         rest = _constant(bits, (1 << (mantissa - POINTS_BITS)) - 1)
-        lifted = builder.shl(
-            builder.and_(word, rest), _constant(bits, POINTS_BITS)
-        )
+        lifted = builder.shl(builder.and_(word, rest), _constant(bits, POINTS_BITS))
         place = builder.or_(lifted, _constant(bits, bias << mantissa))
         place = builder.bitcast(place, vector)
         return builder.fsub(place, _constant(vector, 1.0))
@@ -297,18 +293,16 @@ def coefficients(typing_context, table, starts):
         # Cubics one after the other, four vectors of them, and then transposed.
         while len(parts) > 4:
             pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [_shuffle(builder, *two, range(2 * two[0].type.count)) for two in pairs]
+            parts = [
+                _shuffle(builder, *two, range(2 * two[0].type.count)) for two in pairs
+            ]
         each = lanes.count // 4
         halves = [
             [
                 _shuffle(
                     builder,
                     *two,
-                    [
-                        4 * lane + degree
-                        for degree in pair
-                        for lane in range(2 * each)
-                    ],
+                    [4 * lane + degree for degree in pair for lane in range(2 * each)],
                 )
                 for two in (parts[:2], parts[2:])
             ]
@@ -355,13 +349,18 @@ def subtract_products(typing_context, target, start, factors, left, right, count
             return [builder.gep(data, [row]) for row in rows]
 
         numbers = [ir.Constant(ir.IntType(64), number) for number in range(TILE)]
-        cells = [cell for number in numbers for cell in column(target_data, start, number)]
+        cells = [
+            cell for number in numbers for cell in column(target_data, start, number)
+        ]
         sums = [cgutils.alloca_once(builder, vector) for _ in cells]
         for cell, total in zip(cells, sums, strict=True):
             builder.store(builder.load(cell, align=align), total)
         with cgutils.for_range(builder, count) as loop:
             a, b = (
-                [builder.load(one, align=align) for one in column(factor_data, first, loop.index)]
+                [
+                    builder.load(one, align=align)
+                    for one in column(factor_data, first, loop.index)
+                ]
                 for first in (left, right)
             )
             pairs = [(row, other) for other in b for row in a]

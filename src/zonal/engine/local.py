@@ -178,11 +178,11 @@ def conditionals(
     >>> from zonal import ContinuousDepth
     >>> table = AngleTable.build(ContinuousDepth(beta=2.0), dimension=2)
     >>> pair = np.eye(2)
-    >>> rows = StoredRows(pair, np.ones(2), np.array([[1.0], [-1.0]]), np.zeros(2))
+    >>> rows = StoredRows(pair, np.ones(2), np.array([[1.0], [2.0]]), np.zeros(2))
     >>> middle = Queries(np.full((1, 2), 0.5**0.5), np.ones(1))
-    >>> found = conditionals(rows, middle, np.array([[0, 1]]), table, 1.0, weights=True)
-    >>> found.weights.round(3), found.mean.round(3)
-    (array([[0.479, 0.479]]), array([[0.]]))
+    >>> found = conditionals(rows, middle, np.array([[0, 1]]), table, 1.0)
+    >>> found.mean.round(3), found.variance.round(3)
+    (array([[1.282]]), array([0.432]))
     """
     given = _Systems.make(
         rows, queries, np.zeros((0, 0)), neighbours, table, variance, dtype
@@ -190,7 +190,9 @@ def conditionals(
     outputs = given.outputs(weights)
     none = _no_gradients(0, 0, 0)
     repeated = lifted = 0
-    for chunk in _chunks(len(neighbours), lambda part: given.solve(part, outputs, none)):
+    for chunk in _chunks(
+        len(neighbours), lambda part: given.solve(part, outputs, none)
+    ):
         repeated, lifted = repeated + chunk[0], lifted + chunk[1]
     mean, found, weight, _ = outputs
     return Conditionals(mean, found, weight if weights else None, repeated, lifted)

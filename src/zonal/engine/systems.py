@@ -13,6 +13,8 @@ rows, up to the diagonal, each column by column: the order in which it is read. 
 neighbour that is missing has radial factor zero and noise one: its equation is a = 0.
 """
 
+import inspect
+
 import numpy as np
 from numba import njit
 
@@ -39,8 +41,11 @@ _FEATURES = 16
 
 
 def compiled(function):
-    """Compile for all threads at once, and keep the machine code on disk."""
-    return njit(nogil=True, cache=True, error_model="numpy")(function)
+    """Compile on first use, free of the interpreter's lock, and keep the code on disk.
+
+    Type checks that tests wrap around functions are taken off first.
+    """
+    return njit(nogil=True, cache=True, error_model="numpy")(inspect.unwrap(function))
 
 
 @compiled
@@ -110,16 +115,16 @@ def solve_rows(
     root = np.sqrt(variance)
     for first in range(0, len(order), lanes):
         group = order[first : first + lanes]
-        _gather(
-            rows, queries, neighbours, group, root, matrix, points, factor, rest, n
-        )
+        _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest, n)
         _fill(matrix, points, factor, rest, table, starts, n, dimension)
         own = load(factor, n * lanes) * load(factor, n * lanes)
+        spread = load(rest, n * lanes)
+        floor = larger(own * full(table, least_pivot), full(table, 1e-30))
         if features.shape[1]:
             own = own - _subtract_features(
                 features, queries[4], neighbours, group, matrix, block, n
             )
-        worst = _factorise(matrix, pivots, n, n + sides, least_pivot)
+        worst = _factorise(matrix, pivots, factor, rest, n, n + sides, least_pivot)
         # L⁻¹k* in row n, L⁻¹y below it.
         left = own
         side = _place(n, 0, n)
@@ -133,10 +138,8 @@ def solve_rows(
                 value = load(matrix, (side + j * TILE) * lanes)
                 total = total + value * load(matrix, (row + j * TILE) * lanes)
             store(mean, output * lanes, total)
-        zero, floor = full(table, 0.0), own * full(table, least_pivot)
-        spread = load(rest, n * lanes)
         worst = smaller(worst, left + spread - floor)
-        left = larger(left, zero)
+        left = larger(larger(left, floor - spread), full(table, 0.0))
         store(single, 0, left)
         store(single, lanes, worst)
         for lane in range(len(group)):
@@ -146,22 +149,40 @@ def solve_rows(
             for output in range(n_outputs):
                 means[query, output] = mean[output * lanes + lane]
         if wants_weights or wants_gradient:
-            total = larger(left + spread, floor)
-            _solve_back(
-                matrix, pivots, queries[2], group, mean, total, a, h, single, n
-            )
+            total = left + spread
+            _solve_back(matrix, pivots, queries[2], group, mean, total, a, h, single, n)
         if wants_weights:
             for lane in range(len(group)):
                 for slot in range(n_neighbours):
                     weights[group[lane], slot] = a[slot * lanes + lane]
         if wants_gradient:
             _differentiate(
-                points, factor, rest, a, h, single, table, beta_table, starts,
-                points_bar, factor_bar, n, dimension,
+                points,
+                factor,
+                rest,
+                a,
+                h,
+                single,
+                table,
+                beta_table,
+                starts,
+                points_bar,
+                factor_bar,
+                n,
+                dimension,
             )
             _hand_out(
-                gradients, start, neighbours, group, root, factor, points_bar,
-                factor_bar, single, n, dimension,
+                gradients,
+                start,
+                neighbours,
+                group,
+                root,
+                factor,
+                points_bar,
+                factor_bar,
+                single,
+                n,
+                dimension,
             )
 
 
@@ -250,9 +271,7 @@ def _fill(matrix, points, factor, rest, table, starts, n, dimension):
 
 
 @compiled
-def _subtract_features(
-    features, query_features, neighbours, group, matrix, block, n
-):
+def _subtract_features(features, query_features, neighbours, group, matrix, block, n):
     """Take what features explain off the covariances; returns |φ*|²."""
     lanes = lane_count(matrix)
     n_neighbours, n_features = neighbours.shape[1], features.shape[1]
@@ -289,19 +308,20 @@ def _subtract_features(
 
 
 @compiled
-def _factorise(matrix, pivots, n, n_rows, least_pivot):
+def _factorise(matrix, pivots, factor, rest, n, n_rows, least_pivot):
     """Cholesky factor in place, and L⁻¹ of the rows below the square part.
 
-    A pivot that is too small in proportion to its diagonal entry is lifted, as if that
+    A pivot that is too small in proportion to the prior variance is lifted, as if that
     neighbour had more noise. Returned is by how much the worst one passed its limit.
     """
     lanes = lane_count(matrix)
-    tolerance = full(matrix, least_pivot)
+    tolerance, least = full(matrix, least_pivot), full(matrix, 1e-30)
     worst = full(matrix, 1.0)
     for j in range(n):
         # The limit of each pivot, kept where its inverse will be.
-        value = load(matrix, _place(j, j, n) * lanes)
-        store(pivots, j * lanes, value * tolerance)
+        own = load(factor, j * lanes)
+        limit = (own * own + load(rest, j * lanes)) * tolerance
+        store(pivots, j * lanes, larger(limit, least))
     for left in range(0, n, TILE):
         right = _panel(left, n)
         corner = (right + left * TILE) * lanes
@@ -439,9 +459,7 @@ def _differentiate(
             other = load(factor, j * lanes)
             pair = own_a * load(h, j * lanes) + own_h * load(a, j * lanes)
             pair = zero - pair * other
-            beta_bar = beta_bar + pair * (
-                b0 + place * (b1 + place * (b2 + place * b3))
-            )
+            beta_bar = beta_bar + pair * (b0 + place * (b1 + place * (b2 + place * b3)))
             energy = pair * kernel
             own_bar = own_bar + energy
             store(factor_bar, j * lanes, load(factor_bar, j * lanes) + energy)

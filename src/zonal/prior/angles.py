@@ -73,7 +73,7 @@ class AngleTable:
     --------
     >>> table = AngleTable.build(ContinuousDepth(beta=2.0), dimension=3)
     >>> table.kernel(np.array([0.0, 2.0, 4.0])).round(4)
-    array([1.    , 0.5358, 0.4215])
+    array([1.    , 0.5807, 0.5   ])
     """
 
     values: Float[np.ndarray, "intervals 4"]
@@ -162,12 +162,17 @@ def _cubics(value: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """Hermite coefficients from values and slopes in u at the ends of intervals."""
     width = np.diff(_grid())
     parts = []
-    for half, sign in ((slice(None, INTERVALS + 1), 1), (slice(INTERVALS + 1, None), -1)):
+    for half, sign in (
+        (slice(None, INTERVALS + 1), 1),
+        (slice(INTERVALS + 1, None), -1),
+    ):
         start, rise = value[half][:-1], np.diff(value[half])
         left, right = sign * slope[half][:-1] * width, sign * slope[half][1:] * width
         # At angle zero the slope may be infinite; the interval has a parabola instead.
         left[0] = (3 * rise[0] - right[0]) / 2
-        parts.append([start, left, 3 * rise - 2 * left - right, left + right - 2 * rise])
+        parts.append(
+            [start, left, 3 * rise - 2 * left - right, left + right - 2 * rise]
+        )
     return np.ascontiguousarray(np.concatenate(parts, axis=1).T)
 
 
@@ -240,7 +245,9 @@ def _generating(dimension: int) -> tuple[np.ndarray, np.ndarray]:
     series = _hypergeometric(dimension)
     # Blocks stay in the cache.
     blocks = np.array_split(_chords(), 48)
-    values, slopes = zip(*(_generating_block(one, series) for one in blocks), strict=True)
+    values, slopes = zip(
+        *(_generating_block(one, series) for one in blocks), strict=True
+    )
     return np.concatenate(values), np.concatenate(slopes)
 
 
