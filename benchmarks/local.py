@@ -8,6 +8,8 @@ densities in float32 and float64. Compiling is timed in two new processes, one w
 empty cache and one with what the first has left there.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import datetime
 import os
@@ -17,7 +19,7 @@ import tempfile
 import time
 
 import numpy as np
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from zonal import ContinuousDepth
 from zonal.engine.local import StoredRows, leave_one_out
@@ -39,8 +41,9 @@ def measure_speed(sizes: list[int], rounds: int) -> None:
     rows = make_rows()
     table = AngleTable.build(ContinuousDepth(beta=1.6), DIMENSION)
     queries = np.arange(QUERIES)
-    tree = cKDTree(rows.directions)
-    nearest = tree.query(rows.directions[:QUERIES], max(sizes) + 1)[1]
+    tree = KDTree(rows.directions)
+    _, nearest = tree.query(rows.directions[:QUERIES], max(sizes) + 1)
+    nearest = np.asarray(nearest)
     print("dtype    neighbours  values/s  gradients/s")
     for dtype in (np.float32, np.float64):
         for size in sizes:

@@ -281,6 +281,8 @@ def test_mistakes_are_named():
         leave_one_out(rows, np.array([2]), np.array([[1, 2]]), TABLE, VARIANCE)
     with pytest.raises(ValueError, match="between -1 and the last stored row"):
         leave_one_out(rows, np.array([2]), np.array([[1, 5]]), TABLE, VARIANCE)
+    with pytest.raises(ValueError, match="indices must lie between 0"):
+        leave_one_out(rows, np.array([-1]), np.array([[1, 2]]), TABLE, VARIANCE)
     with pytest.raises(ValueError, match="directions is not finite in row 1"):
         Queries(np.array([[1.0, 0.0], [np.nan, 0.0]]), np.ones(2))
     with pytest.raises(ValueError, match="variance must be positive"):

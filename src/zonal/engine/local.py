@@ -220,6 +220,8 @@ def leave_one_out(
         Whether to return the gradient of the sum of all log densities, too.
     """
     indices = _plain(indices, np.int64)
+    if len(indices) and not 0 <= indices.min() <= indices.max() < len(rows.radial):
+        raise ValueError("indices must lie between 0 and the last stored row")
     if gradient and rows.features is not None and rows.features.shape[1]:
         raise ValueError("there is no gradient with features; pass gradient=False")
     queries = Queries(
@@ -247,7 +249,7 @@ def leave_one_out(
         if gradient:
             total.add(given.neighbours[part], indices[part], gradients)
     mean, found, _, _ = outputs
-    spread = (found + queries.noise)[:, None]  # pyright: ignore[reportOptionalOperand]
+    spread = (found + queries.noise)[:, None]  # pyright: ignore[reportOperatorIssue]
     log_density = -0.5 * (np.log(2 * np.pi * spread) + (targets - mean) ** 2 / spread)
     return LeaveOneOut(
         log_density,
@@ -289,7 +291,7 @@ class _Systems:
                 f"{len(queries.directions)} queries"
             )
         if neighbours.size and not (
-            -1 <= neighbours.min() and neighbours.max() < len(rows.directions)
+            neighbours.min() >= -1 and neighbours.max() < len(rows.directions)
         ):
             raise ValueError("neighbours must lie between -1 and the last stored row")
         for name in ("directions", "features"):
