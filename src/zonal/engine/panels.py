@@ -9,6 +9,8 @@ do rows below the square part, which become right-hand sides solved with its fac
 # Numba's own functions are called without their first argument.
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from numba import njit
 
@@ -27,7 +29,7 @@ from zonal.engine.lanes import (
 __all__ = ["compiled", "entry_start", "factorise", "panel_start"]
 
 
-def compiled(function):
+def compiled(function: Callable) -> Any:
     """Compile on first use, free of the interpreter's lock, and keep the code on disk.
 
     Type checks that tests wrap around functions are taken off first.
