@@ -8,6 +8,9 @@ each other. LLVM splits these vectors where a processor's registers are shorter.
 Numba has no such type, so this module adds it: `Lanes`, with arithmetic, loads and
 stores, the lookup of `AngleTable`, and the product that Cholesky's algorithm consists
 of.
+
+Numba compiles a function of another module again only when that module's file changes:
+after a change here, delete the ``*.nbi`` files in ``__pycache__``.
 """
 
 import operator
@@ -133,7 +136,8 @@ class _Vectors(AbstractTemplate):
 
 def _operation(function, instruction: str):
     """Give an operator of two vectors its instruction."""
-    infer_global(function)(type(instruction, (_Vectors,), {}))
+    register = infer_global(function)
+    register(type(instruction, (_Vectors,), {}))  # pyright: ignore[reportOptionalCall]
 
     @lower_builtin(function, Lanes, Lanes)
     def code(context, builder, signature, arguments):
@@ -208,7 +212,7 @@ def empty_lanes(count: int, dtype: np.dtype) -> np.ndarray:
 
 
 def _folded(context, builder, lanes, chord):
-    """U or 4 - u, whichever is below 2, plus the offset, as bits; and which it was."""
+    """Bits of u or 4 - u, whichever is below 2, plus the offset; and which it was."""
     vector, bits = chord.type, _bits_type(lanes)
     mirrored = builder.fcmp_ordered(">", chord, _constant(vector, 2.0))
     other = builder.fsub(_constant(vector, 4.0), chord)
@@ -301,10 +305,11 @@ def coefficients(typing_context, table, starts):
             [
                 _shuffle(
                     builder,
-                    *two,
+                    parts[first],
+                    parts[first + 1],
                     [4 * lane + degree for degree in pair for lane in range(2 * each)],
                 )
-                for two in (parts[:2], parts[2:])
+                for first in (0, 2)
             ]
             for pair in ((0, 1), (2, 3))
         ]

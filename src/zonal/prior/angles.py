@@ -73,7 +73,7 @@ class AngleTable:
     --------
     >>> table = AngleTable.build(ContinuousDepth(beta=2.0), dimension=3)
     >>> table.kernel(np.array([0.0, 2.0, 4.0])).round(4)
-    array([1.    , 0.5358, 0.4215])
+    array([1.    , 0.5807, 0.5   ])
     """
 
     values: Float[np.ndarray, "intervals 4"]
@@ -147,7 +147,7 @@ def _cubic(coefficients: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _grid() -> np.ndarray:
-    """U + OFFSET at the ends of all intervals."""
+    """The ends of all intervals, as u + OFFSET."""
     octave, point = np.divmod(np.arange(INTERVALS + 1), _POINTS)
     return OFFSET * np.exp2(octave) * (1 + point / _POINTS)
 
@@ -181,7 +181,8 @@ def _node_values(kernel: Kernel, dimension: int) -> tuple[np.ndarray, ...]:
     cosine = 1 - _chords() / 2
     if isinstance(kernel, ArcCosine | NTK):
         none = np.zeros_like(cosine)
-        return kernel._value(cosine), kernel._slope(cosine) / -2, none, none
+        value, slope = np.asarray(kernel._value(cosine)), kernel._slope(cosine)
+        return value, np.asarray(slope) / -2, none, none
     if isinstance(kernel, ContinuousDepth) and _is_endless(kernel):
         return _endless(float(kernel.beta), dimension)
     if isinstance(kernel, ContinuousDepth | FreeSpectrum):
@@ -192,8 +193,9 @@ def _node_values(kernel: Kernel, dimension: int) -> tuple[np.ndarray, ...]:
             else np.zeros_like(weights)
         )
         pair = np.stack([weights, beta_weights], axis=1)
-        value = gegenbauer(cosine, len(weights) - 1, dimension) @ pair
-        slope = gegenbauer_slope(cosine, len(weights) - 1, dimension) @ pair / -2
+        last = len(weights) - 1
+        value = np.asarray(gegenbauer(cosine, last, dimension)) @ pair
+        slope = np.asarray(gegenbauer_slope(cosine, last, dimension)) @ pair / -2
         return value[:, 0], slope[:, 0], value[:, 1], slope[:, 1]
     raise TypeError(f"there is no angle table for {type(kernel).__name__} kernels")
 
