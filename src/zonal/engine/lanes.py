@@ -8,6 +8,9 @@ each other. LLVM splits these vectors where a processor's registers are shorter.
 Numba has no such type, so this module adds it: `Lanes`, with arithmetic, loads and
 stores, the lookup of `AngleTable`, and the product that Cholesky's algorithm consists
 of.
+
+Numba compiles a function of another module again only when that module's file changes:
+after a change here, delete the ``*.nbi`` files in ``__pycache__``.
 """
 
 import operator
@@ -133,7 +136,8 @@ class _Vectors(AbstractTemplate):
 
 def _operation(function, instruction: str):
     """Give an operator of two vectors its instruction."""
-    infer_global(function)(type(instruction, (_Vectors,), {}))
+    register = infer_global(function)
+    register(type(instruction, (_Vectors,), {}))  # pyright: ignore[reportOptionalCall]
 
     @lower_builtin(function, Lanes, Lanes)
     def code(context, builder, signature, arguments):
@@ -208,7 +212,7 @@ def empty_lanes(count: int, dtype: np.dtype) -> np.ndarray:
 
 
 def _folded(context, builder, lanes, chord):
-    """u or 4 - u, whichever is below 2, plus the offset, as bits; and which it was."""
+    """Bits of u or 4 - u, whichever is below 2, plus the offset; and which it was."""
     vector, bits = chord.type, _bits_type(lanes)
     mirrored = builder.fcmp_ordered(">", chord, _constant(vector, 2.0))
     other = builder.fsub(_constant(vector, 4.0), chord)
@@ -238,9 +242,7 @@ def locate(typing_context, chord, starts):
         shift = _constant(bits, mantissa - POINTS_BITS)
         first = (bias - OCTAVES + 1) << POINTS_BITS
         interval = builder.sub(builder.lshr(word, shift), _constant(bits, first))
-        half = builder.select(
-            mirrored, _constant(bits, INTERVALS), _constant(bits, 0)
-        )
+        half = builder.select(mirrored, _constant(bits, INTERVALS), _constant(bits, 0))
         start = builder.shl(builder.add(interval, half), _constant(bits, 2))
         narrow = ir.VectorType(ir.IntType(32), chord.count)
         if narrow != bits:
@@ -248,9 +250,7 @@ def locate(typing_context, chord, starts):
         data = _data(context, builder, starts, arguments[1])
         builder.store(start, builder.bitcast(data, narrow.as_pointer()), align=4)
         rest = _constant(bits, (1 << (mantissa - POINTS_BITS)) - 1)
-        lifted = builder.shl(
-            builder.and_(word, rest), _constant(bits, POINTS_BITS)
-        )
+        lifted = builder.shl(builder.and_(word, rest), _constant(bits, POINTS_BITS))
         place = builder.or_(lifted, _constant(bits, bias << mantissa))
         place = builder.bitcast(place, vector)
         return builder.fsub(place, _constant(vector, 1.0))
@@ -297,20 +297,19 @@ def coefficients(typing_context, table, starts):
         # Cubics one after the other, four vectors of them, and then transposed.
         while len(parts) > 4:
             pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [_shuffle(builder, *two, range(2 * two[0].type.count)) for two in pairs]
+            parts = [
+                _shuffle(builder, *two, range(2 * two[0].type.count)) for two in pairs
+            ]
         each = lanes.count // 4
         halves = [
             [
                 _shuffle(
                     builder,
-                    *two,
-                    [
-                        4 * lane + degree
-                        for degree in pair
-                        for lane in range(2 * each)
-                    ],
+                    parts[first],
+                    parts[first + 1],
+                    [4 * lane + degree for degree in pair for lane in range(2 * each)],
                 )
-                for two in (parts[:2], parts[2:])
+                for first in (0, 2)
             ]
             for pair in ((0, 1), (2, 3))
         ]
@@ -355,13 +354,18 @@ def subtract_products(typing_context, target, start, factors, left, right, count
             return [builder.gep(data, [row]) for row in rows]
 
         numbers = [ir.Constant(ir.IntType(64), number) for number in range(TILE)]
-        cells = [cell for number in numbers for cell in column(target_data, start, number)]
+        cells = [
+            cell for number in numbers for cell in column(target_data, start, number)
+        ]
         sums = [cgutils.alloca_once(builder, vector) for _ in cells]
         for cell, total in zip(cells, sums, strict=True):
             builder.store(builder.load(cell, align=align), total)
         with cgutils.for_range(builder, count) as loop:
             a, b = (
-                [builder.load(one, align=align) for one in column(factor_data, first, loop.index)]
+                [
+                    builder.load(one, align=align)
+                    for one in column(factor_data, first, loop.index)
+                ]
                 for first in (left, right)
             )
             pairs = [(row, other) for other in b for row in a]

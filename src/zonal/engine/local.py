@@ -178,11 +178,11 @@ def conditionals(
     >>> from zonal import ContinuousDepth
     >>> table = AngleTable.build(ContinuousDepth(beta=2.0), dimension=2)
     >>> pair = np.eye(2)
-    >>> rows = StoredRows(pair, np.ones(2), np.array([[1.0], [-1.0]]), np.zeros(2))
+    >>> rows = StoredRows(pair, np.ones(2), np.array([[1.0], [2.0]]), np.zeros(2))
     >>> middle = Queries(np.full((1, 2), 0.5**0.5), np.ones(1))
-    >>> found = conditionals(rows, middle, np.array([[0, 1]]), table, 1.0, weights=True)
-    >>> found.weights.round(3), found.mean.round(3)
-    (array([[0.479, 0.479]]), array([[0.]]))
+    >>> found = conditionals(rows, middle, np.array([[0, 1]]), table, 1.0)
+    >>> found.mean.round(3), found.variance.round(3)
+    (array([[1.282]]), array([0.432]))
     """
     given = _Systems.make(
         rows, queries, np.zeros((0, 0)), neighbours, table, variance, dtype
@@ -190,7 +190,9 @@ def conditionals(
     outputs = given.outputs(weights)
     none = _no_gradients(0, 0, 0)
     repeated = lifted = 0
-    for chunk in _chunks(len(neighbours), lambda part: given.solve(part, outputs, none)):
+    for chunk in _chunks(
+        len(neighbours), lambda part: given.solve(part, outputs, none)
+    ):
         repeated, lifted = repeated + chunk[0], lifted + chunk[1]
     mean, found, weight, _ = outputs
     return Conditionals(mean, found, weight if weights else None, repeated, lifted)
@@ -218,6 +220,8 @@ def leave_one_out(
         Whether to return the gradient of the sum of all log densities, too.
     """
     indices = _plain(indices, np.int64)
+    if len(indices) and not 0 <= indices.min() <= indices.max() < len(rows.radial):
+        raise ValueError("indices must lie between 0 and the last stored row")
     if gradient and rows.features is not None and rows.features.shape[1]:
         raise ValueError("there is no gradient with features; pass gradient=False")
     queries = Queries(
@@ -245,7 +249,7 @@ def leave_one_out(
         if gradient:
             total.add(given.neighbours[part], indices[part], gradients)
     mean, found, _, _ = outputs
-    spread = (found + queries.noise)[:, None]  # pyright: ignore[reportOptionalOperand]
+    spread = (found + queries.noise)[:, None]  # pyright: ignore[reportOperatorIssue]
     log_density = -0.5 * (np.log(2 * np.pi * spread) + (targets - mean) ** 2 / spread)
     return LeaveOneOut(
         log_density,
@@ -287,7 +291,7 @@ class _Systems:
                 f"{len(queries.directions)} queries"
             )
         if neighbours.size and not (
-            -1 <= neighbours.min() and neighbours.max() < len(rows.directions)
+            neighbours.min() >= -1 and neighbours.max() < len(rows.directions)
         ):
             raise ValueError("neighbours must lie between -1 and the last stored row")
         for name in ("directions", "features"):

@@ -8,13 +8,14 @@ multiple of the tile, the matrix has ``n`` columns and these rows:
     n             covariance of the query and the neighbours
     n+1 ...       targets, one row per output, padded to a tile
 
-so that one factorisation also solves L⁻¹k* and L⁻¹y. It is stored in panels of four
-rows, up to the diagonal, each column by column: the order in which it is read. A
-neighbour that is missing has radial factor zero and noise one: its equation is a = 0.
+so that one factorisation also solves L⁻¹k* and L⁻¹y. A neighbour that is missing has
+radial factor zero and noise one: its equation is a = 0.
 """
 
+# pyright: reportCallIssue=false, reportOperatorIssue=false
+# Numba's own functions are called without their first argument.
+
 import numpy as np
-from numba import njit
 
 from zonal.engine.lanes import (
     TILE,
@@ -27,20 +28,15 @@ from zonal.engine.lanes import (
     load,
     locate,
     smaller,
-    square_root,
     store,
     subtract_products,
 )
+from zonal.engine.panels import compiled, entry_start, factorise
 
 __all__ = ["make_room", "scatter", "solve_rows"]
 
 # Features that are read at a time.
 _FEATURES = 16
-
-
-def compiled(function):
-    """Compile for all threads at once, and keep the machine code on disk."""
-    return njit(nogil=True, cache=True, error_model="numpy")(function)
 
 
 @compiled
@@ -110,33 +106,31 @@ def solve_rows(
     root = np.sqrt(variance)
     for first in range(0, len(order), lanes):
         group = order[first : first + lanes]
-        _gather(
-            rows, queries, neighbours, group, root, matrix, points, factor, rest, n
-        )
+        _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest, n)
         _fill(matrix, points, factor, rest, table, starts, n, dimension)
         own = load(factor, n * lanes) * load(factor, n * lanes)
+        spread = load(rest, n * lanes)
+        floor = larger(own * full(table, least_pivot), full(table, 1e-30))
         if features.shape[1]:
             own = own - _subtract_features(
                 features, queries[4], neighbours, group, matrix, block, n
             )
-        worst = _factorise(matrix, pivots, n, n + sides, least_pivot)
+        worst = factorise(matrix, pivots, factor, rest, n, n + sides, least_pivot)
         # L⁻¹k* in row n, L⁻¹y below it.
         left = own
-        side = _place(n, 0, n)
+        side = entry_start(n, 0, n)
         for j in range(n):
             value = load(matrix, (side + j * TILE) * lanes)
             left = left - value * value
         for output in range(n_outputs):
             total = full(table, 0.0)
-            row = _place(n + 1 + output, 0, n)
+            row = entry_start(n + 1 + output, 0, n)
             for j in range(n):
                 value = load(matrix, (side + j * TILE) * lanes)
                 total = total + value * load(matrix, (row + j * TILE) * lanes)
             store(mean, output * lanes, total)
-        zero, floor = full(table, 0.0), own * full(table, least_pivot)
-        spread = load(rest, n * lanes)
         worst = smaller(worst, left + spread - floor)
-        left = larger(left, zero)
+        left = larger(larger(left, floor - spread), full(table, 0.0))
         store(single, 0, left)
         store(single, lanes, worst)
         for lane in range(len(group)):
@@ -146,37 +140,41 @@ def solve_rows(
             for output in range(n_outputs):
                 means[query, output] = mean[output * lanes + lane]
         if wants_weights or wants_gradient:
-            total = larger(left + spread, floor)
-            _solve_back(
-                matrix, pivots, queries[2], group, mean, total, a, h, single, n
-            )
+            total = left + spread
+            _solve_back(matrix, pivots, queries[2], group, mean, total, a, h, single, n)
         if wants_weights:
             for lane in range(len(group)):
                 for slot in range(n_neighbours):
                     weights[group[lane], slot] = a[slot * lanes + lane]
         if wants_gradient:
             _differentiate(
-                points, factor, rest, a, h, single, table, beta_table, starts,
-                points_bar, factor_bar, n, dimension,
+                points,
+                factor,
+                rest,
+                a,
+                h,
+                single,
+                table,
+                beta_table,
+                starts,
+                points_bar,
+                factor_bar,
+                n,
+                dimension,
             )
             _hand_out(
-                gradients, start, neighbours, group, root, factor, points_bar,
-                factor_bar, single, n, dimension,
+                gradients,
+                start,
+                neighbours,
+                group,
+                root,
+                factor,
+                points_bar,
+                factor_bar,
+                single,
+                n,
+                dimension,
             )
-
-
-@compiled
-def _panel(row, n):
-    """Number of vectors before the panel of a row."""
-    panel = row // TILE
-    square = min(panel, n // TILE)
-    return TILE * (square * (square + 1) // 2 * TILE + (panel - square) * n)
-
-
-@compiled
-def _place(row, column, n):
-    """Number of vectors before an entry of the matrix."""
-    return _panel(row, n) + column * TILE + row % TILE
 
 
 @compiled
@@ -206,7 +204,7 @@ def _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest
             for lane in range(lanes):
                 points[here + lane] = directions[own[lane], k]
         for output in range(n_outputs):
-            here = _place(n + 1 + output, slot, n) * lanes
+            here = entry_start(n + 1 + output, slot, n) * lanes
             for lane in range(lanes):
                 value = targets[own[lane], output]
                 matrix[here + lane] = value if present[lane] else 0.0
@@ -237,7 +235,7 @@ def _fill(matrix, points, factor, rest, table, starts, n, dimension):
     lanes = lane_count(matrix)
     for i in range(n + 1):
         own = load(factor, i * lanes)
-        row = _place(i, 0, n)
+        row = entry_start(i, 0, n)
         for j in range(min(i, n)):
             place = locate(_chord(points, i, j, dimension), starts)
             c0, c1, c2, c3 = coefficients(table, starts)
@@ -250,9 +248,7 @@ def _fill(matrix, points, factor, rest, table, starts, n, dimension):
 
 
 @compiled
-def _subtract_features(
-    features, query_features, neighbours, group, matrix, block, n
-):
+def _subtract_features(features, query_features, neighbours, group, matrix, block, n):
     """Take what features explain off the covariances; returns |φ*|²."""
     lanes = lane_count(matrix)
     n_neighbours, n_features = neighbours.shape[1], features.shape[1]
@@ -276,7 +272,7 @@ def _subtract_features(
             for j in range(0, min(i + TILE, n), TILE):
                 subtract_products(
                     matrix,
-                    _place(i, j, n) * lanes,
+                    entry_start(i, j, n) * lanes,
                     block,
                     i // TILE * panel,
                     j // TILE * panel,
@@ -286,82 +282,6 @@ def _subtract_features(
             value = load(block, n // TILE * panel + k * TILE * lanes)
             own = own + value * value
     return own
-
-
-@compiled
-def _factorise(matrix, pivots, n, n_rows, least_pivot):
-    """Cholesky factor in place, and L⁻¹ of the rows below the square part.
-
-    A pivot that is too small in proportion to its diagonal entry is lifted, as if that
-    neighbour had more noise. Returned is by how much the worst one passed its limit.
-    """
-    lanes = lane_count(matrix)
-    tolerance = full(matrix, least_pivot)
-    worst = full(matrix, 1.0)
-    for j in range(n):
-        # The limit of each pivot, kept where its inverse will be.
-        value = load(matrix, _place(j, j, n) * lanes)
-        store(pivots, j * lanes, value * tolerance)
-    for left in range(0, n, TILE):
-        right = _panel(left, n)
-        corner = (right + left * TILE) * lanes
-        subtract_products(matrix, corner, matrix, right * lanes, right * lanes, left)
-        worst = smaller(worst, _factorise_tile(matrix, corner, pivots, left))
-        for top in range(left + TILE, n_rows, TILE):
-            panel = _panel(top, n)
-            tile = (panel + left * TILE) * lanes
-            subtract_products(matrix, tile, matrix, panel * lanes, right * lanes, left)
-            _solve_tile(matrix, tile, corner, pivots, left)
-    return worst
-
-
-@compiled
-def _factorise_tile(matrix, corner, pivots, left):
-    """Cholesky factor of a tile on the diagonal, and by how much pivots are above."""
-    lanes = lane_count(matrix)
-    step = TILE * lanes
-    one = full(matrix, 1.0)
-    worst = one
-    for c in range(TILE):
-        diagonal = corner + c * step + c * lanes
-        pivot = load(matrix, diagonal)
-        limit = load(pivots, (left + c) * lanes)
-        worst = smaller(worst, pivot - limit)
-        inverse = one / square_root(larger(pivot, limit))
-        store(pivots, (left + c) * lanes, inverse)
-        for r in range(c + 1, TILE):
-            below = corner + c * step + r * lanes
-            store(matrix, below, load(matrix, below) * inverse)
-        for q in range(c + 1, TILE):
-            factor = load(matrix, corner + c * step + q * lanes)
-            for r in range(q, TILE):
-                below = corner + q * step + r * lanes
-                value = load(matrix, corner + c * step + r * lanes)
-                store(matrix, below, load(matrix, below) - value * factor)
-    return worst
-
-
-@compiled
-def _solve_tile(matrix, tile, corner, pivots, left):
-    """Multiply a tile by the inverse of the transposed factor on the diagonal."""
-    lanes = lane_count(matrix)
-    step = TILE * lanes
-    p0, p1 = load(pivots, left * lanes), load(pivots, (left + 1) * lanes)
-    p2, p3 = load(pivots, (left + 2) * lanes), load(pivots, (left + 3) * lanes)
-    l10, l20 = load(matrix, corner + lanes), load(matrix, corner + 2 * lanes)
-    l30, l21 = load(matrix, corner + 3 * lanes), load(matrix, corner + step + 2 * lanes)
-    l31 = load(matrix, corner + step + 3 * lanes)
-    l32 = load(matrix, corner + 2 * step + 3 * lanes)
-    for r in range(TILE):
-        row = tile + r * lanes
-        x0 = load(matrix, row) * p0
-        x1 = (load(matrix, row + step) - x0 * l10) * p1
-        x2 = (load(matrix, row + 2 * step) - x0 * l20 - x1 * l21) * p2
-        x3 = load(matrix, row + 3 * step) - x0 * l30 - x1 * l31 - x2 * l32
-        store(matrix, row, x0)
-        store(matrix, row + step, x1)
-        store(matrix, row + 2 * step, x2)
-        store(matrix, row + 3 * step, x3 * p3)
 
 
 @compiled
@@ -378,7 +298,7 @@ def _solve_back(matrix, pivots, targets, group, mean, total, a, h, single, n):
     inverse = full(matrix, 1.0) / total
     g = zero
     for j in range(n):
-        store(a, j * lanes, load(matrix, _place(n, j, n) * lanes))
+        store(a, j * lanes, load(matrix, entry_start(n, j, n) * lanes))
         store(h, j * lanes, zero)
     if targets.shape[0] > 0:
         for output in range(n_outputs):
@@ -389,14 +309,14 @@ def _solve_back(matrix, pivots, targets, group, mean, total, a, h, single, n):
             residual = (load(single, 0) - load(mean, output * lanes)) * inverse
             g = g + half * (residual * residual - inverse)
             for j in range(n):
-                value = load(matrix, _place(n + 1 + output, j, n) * lanes)
+                value = load(matrix, entry_start(n + 1 + output, j, n) * lanes)
                 store(h, j * lanes, load(h, j * lanes) + residual * value)
     for i in range(n - 1, -1, -1):
         pivot = load(pivots, i * lanes)
         weight, other = load(a, i * lanes) * pivot, load(h, i * lanes) * pivot
         store(a, i * lanes, weight)
         store(h, i * lanes, other)
-        row = _place(i, 0, n)
+        row = entry_start(i, 0, n)
         for j in range(i):
             value = load(matrix, (row + j * TILE) * lanes)
             store(a, j * lanes, load(a, j * lanes) - value * weight)
@@ -439,9 +359,7 @@ def _differentiate(
             other = load(factor, j * lanes)
             pair = own_a * load(h, j * lanes) + own_h * load(a, j * lanes)
             pair = zero - pair * other
-            beta_bar = beta_bar + pair * (
-                b0 + place * (b1 + place * (b2 + place * b3))
-            )
+            beta_bar = beta_bar + pair * (b0 + place * (b1 + place * (b2 + place * b3)))
             energy = pair * kernel
             own_bar = own_bar + energy
             store(factor_bar, j * lanes, load(factor_bar, j * lanes) + energy)

@@ -73,7 +73,7 @@ class AngleTable:
     --------
     >>> table = AngleTable.build(ContinuousDepth(beta=2.0), dimension=3)
     >>> table.kernel(np.array([0.0, 2.0, 4.0])).round(4)
-    array([1.    , 0.5358, 0.4215])
+    array([1.    , 0.5807, 0.5   ])
     """
 
     values: Float[np.ndarray, "intervals 4"]
@@ -147,7 +147,7 @@ def _cubic(coefficients: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _grid() -> np.ndarray:
-    """u + OFFSET at the ends of all intervals."""
+    """The ends of all intervals, as u + OFFSET."""
     octave, point = np.divmod(np.arange(INTERVALS + 1), _POINTS)
     return OFFSET * np.exp2(octave) * (1 + point / _POINTS)
 
@@ -162,12 +162,17 @@ def _cubics(value: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """Hermite coefficients from values and slopes in u at the ends of intervals."""
     width = np.diff(_grid())
     parts = []
-    for half, sign in ((slice(None, INTERVALS + 1), 1), (slice(INTERVALS + 1, None), -1)):
+    for half, sign in (
+        (slice(None, INTERVALS + 1), 1),
+        (slice(INTERVALS + 1, None), -1),
+    ):
         start, rise = value[half][:-1], np.diff(value[half])
         left, right = sign * slope[half][:-1] * width, sign * slope[half][1:] * width
         # At angle zero the slope may be infinite; the interval has a parabola instead.
         left[0] = (3 * rise[0] - right[0]) / 2
-        parts.append([start, left, 3 * rise - 2 * left - right, left + right - 2 * rise])
+        parts.append(
+            [start, left, 3 * rise - 2 * left - right, left + right - 2 * rise]
+        )
     return np.ascontiguousarray(np.concatenate(parts, axis=1).T)
 
 
@@ -176,7 +181,8 @@ def _node_values(kernel: Kernel, dimension: int) -> tuple[np.ndarray, ...]:
     cosine = 1 - _chords() / 2
     if isinstance(kernel, ArcCosine | NTK):
         none = np.zeros_like(cosine)
-        return kernel._value(cosine), kernel._slope(cosine) / -2, none, none
+        value, slope = np.asarray(kernel._value(cosine)), kernel._slope(cosine)
+        return value, np.asarray(slope) / -2, none, none
     if isinstance(kernel, ContinuousDepth) and _is_endless(kernel):
         return _endless(float(kernel.beta), dimension)
     if isinstance(kernel, ContinuousDepth | FreeSpectrum):
@@ -187,8 +193,9 @@ def _node_values(kernel: Kernel, dimension: int) -> tuple[np.ndarray, ...]:
             else np.zeros_like(weights)
         )
         pair = np.stack([weights, beta_weights], axis=1)
-        value = gegenbauer(cosine, len(weights) - 1, dimension) @ pair
-        slope = gegenbauer_slope(cosine, len(weights) - 1, dimension) @ pair / -2
+        last = len(weights) - 1
+        value = np.asarray(gegenbauer(cosine, last, dimension)) @ pair
+        slope = np.asarray(gegenbauer_slope(cosine, last, dimension)) @ pair / -2
         return value[:, 0], slope[:, 0], value[:, 1], slope[:, 1]
     raise TypeError(f"there is no angle table for {type(kernel).__name__} kernels")
 
@@ -240,7 +247,9 @@ def _generating(dimension: int) -> tuple[np.ndarray, np.ndarray]:
     series = _hypergeometric(dimension)
     # Blocks stay in the cache.
     blocks = np.array_split(_chords(), 48)
-    values, slopes = zip(*(_generating_block(one, series) for one in blocks), strict=True)
+    values, slopes = zip(
+        *(_generating_block(one, series) for one in blocks), strict=True
+    )
     return np.concatenate(values), np.concatenate(slopes)
 
 
