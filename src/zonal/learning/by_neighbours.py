@@ -59,7 +59,7 @@ _LIMITS = {
     "noise": (1e-6, 10.0),
 }
 # The noise is looked for this far from where it is, in logarithms.
-_NOISE_RANGE = 4.0
+_NOISE_RANGE = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Settings:
     neighbours: int = 32
     screen_rows: int = 300
     race_rows: int = 600
-    sample_rows: tuple[int, ...] = (1_000, 2_000, 2_000, 4_000, 8_000, 8_000)
+    sample_rows: tuple[int, ...] = (1_000, 2_000, 4_000, 8_000, 8_000)
     validation_rows: int = 2_000
     noise_rows: int = 16_000
     racers: int = 3
@@ -408,7 +408,9 @@ class _Sample:
         pulled = process.sphere.pull(self.rows.x, bar.directions, bar.radial)
         gradients |= {f"sphere.{name}": value for name, value in pulled.items()}
         value = (found.log_density.sum() + repeats) / self.total
-        return value, {name: one / self.total for name, one in gradients.items()}
+        return value, {
+            name: np.asarray(one / self.total) for name, one in gradients.items()
+        }
 
 
 def _directions(x: np.ndarray, sphere: Sphere) -> Float[np.ndarray, "rows d"]:
