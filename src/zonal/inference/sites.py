@@ -244,7 +244,7 @@ class _Marginals:
             scales * posterior.weights,
             np.ascontiguousarray(posterior.inverse_factor * scales, dtype),
             variance * basis.energies[list(basis.incomplete)],
-            variance * basis.missing_energy,
+            variance * basis.uncovered_energy,
         )
 
     def at(
