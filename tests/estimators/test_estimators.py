@@ -724,7 +724,7 @@ def test_prediction_before_fitting(method):
         ({"geometry": "torus"}, "geometry is"),
         ({"dtype": "float16"}, "dtype is"),
         ({"n_features": 0}, "n_features must be 1 or more"),
-        ({"missing": "drop"}, "missing is"),
+        ({"missing": "drop"}, "missing must be"),
     ],
 )
 def test_unknown_choices_are_refused(choices, message):

@@ -298,4 +298,4 @@ def _pull_whitening(frame: BandFrame, products: np.ndarray):
     lower[np.diag_indices_from(lower)] /= 2
     gram_bar = whitening.T @ (lower + lower.T) @ whitening / 2
     engine = backend_for(gram_bar.size, frame.shape)
-    return engine.pull_gram(frame.phases, frame.shape, gram_bar)
+    return engine.pull_gram(np.asarray(frame.phases), frame.shape, gram_bar)
