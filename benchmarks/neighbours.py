@@ -15,13 +15,13 @@ import os
 import time
 
 import numpy as np
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 from zonal_bench.tables import (
-    columns_of,
-    covtype_split,
-    data_folder,
-    flights_split,
-    uci_split,
+    read_columns,
+    load_covtype_split,
+    find_data_folder,
+    load_flights_split,
+    load_uci_split,
 )
 
 from zonal.engine.neighbours import Neighbours
@@ -36,11 +36,11 @@ CLOSENESS = (0.8, 0.7, 0.6)
 
 def rows_of(folder, name: str) -> np.ndarray:
     if name == "covtype":
-        split = covtype_split(folder)
-        parts = columns_of(folder, "covtype")
+        split = load_covtype_split(folder)
+        parts = read_columns(folder, "covtype")
         x = np.column_stack([parts[one] for one in list(parts)[:-1]]).astype(float)
     else:
-        split = flights_split(folder) if name == "flights" else uci_split(folder, name)
+        split = load_flights_split(folder) if name == "flights" else load_uci_split(folder, name)
         x = split.x[:FLIGHTS].astype(float)
     x = x[:, x.std(axis=0) > 0]
     x = (x - x.mean(axis=0)) / x.std(axis=0)
@@ -100,7 +100,7 @@ def measure(name: str, kind: str, points: np.ndarray, k: int, queries: int) -> N
         )
         line(f"tree, {closeness:g}", built, spent, queries, found)
     few = own[:50]
-    tree, built = timed(lambda: cKDTree(points, leafsize=32))
+    tree, built = timed(lambda: KDTree(points, leafsize=32))
     (_, found), spent = timed(lambda: tree.query(points[few], k + 1))
     line("SciPy's tree", built, spent, len(few), found[:, 1:])
     found, spent = timed(lambda: by_blas(points, few, k))
@@ -108,13 +108,13 @@ def measure(name: str, kind: str, points: np.ndarray, k: int, queries: int) -> N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("names", nargs="*", default=TABLES)
     parser.add_argument("--data")
     parser.add_argument("--k", type=int, default=32)
     parser.add_argument("--queries", type=int, default=500)
     options = parser.parse_args()
-    folder = data_folder(options.data)
+    folder = find_data_folder(options.data)
     print(f"{os.cpu_count()} cores, {datetime.date.today()}, k={options.k}")
     # Compile first.
     ball = on_sphere(np.random.default_rng(0).normal(size=(500, 2)), np.ones(2))

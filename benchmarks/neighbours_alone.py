@@ -15,7 +15,7 @@ import os
 import time
 
 import numpy as np
-from zonal_bench.tables import Split, data_folder, uci_split
+from zonal_bench.tables import Split, find_data_folder, load_uci_split
 
 from zonal import UnitVectors
 from zonal.engine.local import Queries, StoredRows, conditionals
@@ -75,7 +75,7 @@ def predictions(
 
 
 def run(folder, name: str, k: int, settings: Settings) -> None:
-    split = uci_split(folder, name)
+    split = load_uci_split(folder, name)
     x, x_test = standardised(split)
     begin = time.process_time()
     rows = merged_rows(x, split.y)
@@ -91,18 +91,18 @@ def run(folder, name: str, k: int, settings: Settings) -> None:
         f"{name:15s} {len(rows):6d} {np.sqrt(np.mean(error**2)):8.4f} ({bar[0]:.3f}) "
         f"{np.mean(density):8.4f} ({bar[1]:6.2f}) {len(report) - 1:7d} "
         f"{learned - begin:8.1f} {searched:8.2f} {predicted - searched:8.2f}   "
-        f"{process.kernel.beta:5.2f} {process.variance:8.3g} {process.noise:8.2g}",
+        f"{getattr(process.kernel, 'beta', np.nan):5.2f} {process.variance:8.3g} {process.noise:8.2g}",
         flush=True,
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("names", nargs="*", default=TABLES)
     parser.add_argument("--data")
     parser.add_argument("--k", type=int, default=128)
     options = parser.parse_args()
-    folder = data_folder(options.data)
+    folder = find_data_folder(options.data)
     # Compile first.
     ball = np.random.default_rng(0).normal(size=(200, 3))
     ball /= np.linalg.norm(ball, axis=1, keepdims=True)

@@ -211,7 +211,7 @@ def draw_table(
     generator = np.random.default_rng([seed, depth])
     s = generator.normal(size=(rows, _DIMENSION))
     s /= np.linalg.norm(s, axis=1, keepdims=True)
-    correlation = NTK(depth).shape(np.clip(s @ s.T, -1, 1), _DIMENSION)
+    correlation = NTK(depth).shape_function(np.clip(s @ s.T, -1, 1), _DIMENSION)
     covariance = np.asarray(correlation, np.float64) + 1e-6 * np.eye(rows)
     function = np.linalg.cholesky(covariance) @ generator.normal(size=rows)
     return s, function + _NOISE * generator.normal(size=rows)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
+from zonal.generalised import fit_likelihood
 
 from zonal.engine.posterior import Prediction
-from zonal.generalised import fit_likelihood
 from zonal.learning.recipe import Recipe
 from zonal.likelihoods.classes import Labels
 from zonal.model import fit

@@ -137,7 +137,7 @@ def test_few_rows_keep_a_phase_at_each(rows):
         warnings.simplefilter("ignore", ConstantWarning)
         basis = fit(ArraySource(X[:rows], y), Recipe(most_steps=5)).process.basis
     assert basis.n_features >= rows + 1 + X.shape[1]
-    assert basis.missing_energy < 1e-9
+    assert basis.uncovered_energy < 1e-9
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_deeper_networks_are_learned_as_deeper():
     s /= np.linalg.norm(s, axis=1, keepdims=True)
     learned = []
     for depth in (1, 10):
-        covariance = np.asarray(NTK(depth).shape(s @ s.T, 4), np.float64)
+        covariance = np.asarray(NTK(depth).shape_function(s @ s.T, 4), np.float64)
         root = np.linalg.cholesky(covariance + 1e-5 * np.eye(400))
         y = root @ generator.normal(size=400) + 0.05 * generator.normal(size=400)
         model = SphericalGPRegressor(geometry="sphere").fit(s, y)

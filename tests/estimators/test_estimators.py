@@ -481,7 +481,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(fitted):
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(X[:, :1], y)
     model.set_params(layout="best")
-    with pytest.raises(ValueError, match="layout is"):
+    with pytest.raises(ValueError, match="layout must be"):
         model.fit(np.random.default_rng(0).normal(size=(9, 5)), y[:9])
     assert model.n_features_in_ == 2
     np.testing.assert_array_equal(model.predict(X), before)
@@ -724,7 +724,7 @@ def test_prediction_before_fitting(method):
         ({"geometry": "torus"}, "geometry is"),
         ({"dtype": "float16"}, "dtype is"),
         ({"n_features": 0}, "n_features must be 1 or more"),
-        ({"missing": "drop"}, "missing is"),
+        ({"missing": "drop"}, "missing must be"),
     ],
 )
 def test_unknown_choices_are_refused(choices, message):

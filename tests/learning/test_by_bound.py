@@ -327,7 +327,7 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
         ({"n_features": 0}, "n_features must be 1 or more"),
         ({"most_steps": -1}, "most_steps must be 0 or more"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
-        ({"layout": "best"}, "layout is"),
+        ({"layout": "best"}, "layout must be"),
     ],
 )
 def test_impossible_recipes_are_refused(change, message):

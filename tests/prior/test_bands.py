@@ -80,7 +80,7 @@ def test_bad_input():
         plan_bands("banded", NTK(1), 5, 0)
     with pytest.raises(ValueError, match=r"no complete level .* ask for 92 or more"):
         plan_bands("harmonics", NTK(1), 91, 50)
-    with pytest.raises(ValueError, match="layout is 'harmonics'"):
+    with pytest.raises(ValueError, match="layout must be 'harmonics'"):
         plan_bands("dense", NTK(1), 5, 50)
     with pytest.raises(ValueError, match="n_levels must be 1 or more"):
         plan_bands("sparse", NTK(1), 5, 50, n_levels=0)

@@ -156,13 +156,13 @@ def test_shape_matches_mpmath(x64, kernel):
     grid = np.linspace(-1, 1, 21)
     with mpmath.workdps(40):
         truth = [float(exact_shape(kernel, mpmath.mpf(float(t)))) for t in grid]
-    assert np.abs(np.asarray(kernel.shape(grid, 3)) - truth).max() < 1e-12
+    assert np.abs(np.asarray(kernel.shape_function(grid, 3)) - truth).max() < 1e-12
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_slope_matches_mpmath_and_is_finite_at_the_poles(x64, kernel):
     grid = np.linspace(-0.98, 0.98, 15)
-    slope = jax.vmap(jax.grad(lambda t: kernel.shape(t, 3)))
+    slope = jax.vmap(jax.grad(lambda t: kernel.shape_function(t, 3)))
     with mpmath.workdps(40):
         truth = [
             float(mpmath.diff(lambda u: exact_shape(kernel, u), mpmath.mpf(float(t))))
@@ -174,9 +174,9 @@ def test_slope_matches_mpmath_and_is_finite_at_the_poles(x64, kernel):
 
 def test_slopes_at_the_pole_are_the_known_ones(x64):
     for kernel, expected in [(ArcCosine(1), 1.0), (ArcCosine(2), 4 / 3)]:
-        assert float(jax.grad(lambda t, k=kernel: k.shape(t, 3))(1.0)) == pytest.approx(
-            expected
-        )
+        assert float(
+            jax.grad(lambda t, k=kernel: k.shape_function(t, 3))(1.0)
+        ) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("decay", ["energy", "eigenvalue"])
@@ -190,7 +190,7 @@ def test_continuous_depth(x64, decay):
     assert np.allclose(kernel.level_weights(dimension), expected)
     t = np.linspace(-1, 1, 9)
     truth = gegenbauer(t, 12, dimension) @ expected
-    assert np.allclose(kernel.shape(t, dimension), truth)
+    assert np.allclose(kernel.shape_function(t, dimension), truth)
 
 
 def test_eigenvalue_decay_survives_astronomic_counts():
@@ -249,7 +249,7 @@ def test_bad_input():
         ContinuousDepth(-1.0)
     with pytest.raises(ValueError, match=r"levels count from 0, got \[-2\]"):
         ContinuousDepth(1.0, -2)
-    with pytest.raises(ValueError, match="say how many with max_level"):
+    with pytest.raises(ValueError, match="infinitely many levels; pass max_level"):
         NTK(2).level_weights(3)
     with pytest.raises(ValueError, match="dimension 2 or more"):
         NTK(2).level_weights(1, 4)

@@ -65,7 +65,7 @@ def test_greedy_survives_duplicates():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="5 phases were asked of 3 candidates"):
+    with pytest.raises(ValueError, match="3 candidates cannot give 5 phases"):
         greedy_phases(np.eye(3), 5, lambda t: t)
     with pytest.raises(ValueError, match="dimension 2 or more"):
         random_phases(3, 1)
@@ -84,7 +84,7 @@ def left_over(rows, phases):
 @pytest.mark.parametrize("at_once", [1, 2, 256])
 def test_phases_are_drawn_by_what_is_left_to_explain(at_once, monkeypatch):
     """First one of three given at random, then by the share it leaves of the others."""
-    monkeypatch.setattr("zonal.prior.phases._AT_ONCE", at_once)
+    monkeypatch.setattr("zonal.prior.phases._PROPOSALS", at_once)
     cloud = np.array([[1.0, 0.0], [np.cos(0.4), np.sin(0.4)], [-1.0, 0.0]])
     drawn = [drawn_phases(cloud, 2, exponential, seed=seed) for seed in range(1000)]
     found = np.zeros((3, 3))
@@ -125,7 +125,7 @@ def test_no_more_is_drawn_than_there_is(kernel, apart):
     cloud /= np.linalg.norm(cloud, axis=1, keepdims=True)
 
     def shape(t):
-        return np.asarray(kernel.shape(t, 4), np.float64)
+        return np.asarray(kernel.shape_function(t, 4), np.float64)
 
     drawn = drawn_phases(cloud, 40, shape)
     assert 15 <= len(drawn) <= 25

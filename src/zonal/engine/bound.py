@@ -104,7 +104,7 @@ def evaluate(
 
 def unexplained_of(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:
     """Precision times unexplained variance of each row, and the share in no band."""
-    missing = basis.missing_energy
+    missing = basis.uncovered_energy
     energies = basis.energies[list(basis.incomplete)]
     rest = table.parts.astype(np.float64) @ energies + missing * table.prior
     return float(basis.variance) * rest, missing

@@ -41,7 +41,7 @@ def is_series(basis: Basis) -> bool:
     dimension = basis.sphere.dimension
     shapes = [band_kernel(band, basis.kernel, dimension) for band in basis.bands]
     polynomial = all(isinstance(one, (SingleLevel, LevelSum)) for one in shapes)
-    return polynomial and basis.missing_energy == 0
+    return polynomial and basis.uncovered_energy == 0
 
 
 def at_rows(process: Process, x: Float[np.ndarray, "rows inputs"]) -> Process:

@@ -203,7 +203,7 @@ class Predictor:
             scales * posterior.weights,
             np.ascontiguousarray(posterior.inverse_factor * scales, dtype),
             variance * basis.energies[list(basis.incomplete)],
-            variance * basis.missing_energy,
+            variance * basis.uncovered_energy,
         )
 
     def at(

@@ -43,7 +43,7 @@ def scale_gradients(process: Process, result: Evaluation) -> dict[str, np.ndarra
         process.basis,
         result.energies_bar,
         result.variance_bar,
-        missing=result.missing_bar,
+        uncovered=result.missing_bar,
     )
     gradients = {f"basis.{name}": value for name, value in pulled.items()}
     return gradients | {"noise": np.asarray(result.noise_bar)}

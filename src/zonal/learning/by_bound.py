@@ -344,7 +344,7 @@ class Learner:
         if not self.exact:
             return self._full_start(basis.sphere, kernel)
         # What was reached with one cut is near what can be with another.
-        kernel = with_values(kernel, named(basis.kernel, kernel.numbers))
+        kernel = with_values(kernel, named(basis.kernel, kernel.scalar_parameters))
         other = self._full_start(basis.sphere, kernel)
         if len(other.basis.bands) != len(basis.bands):
             return other

@@ -343,7 +343,9 @@ class _Sample:
     def leave_one_out(self, process: LocalProcess, gradient: bool) -> LeaveOneOut:
         direction, radial = process.sphere.directions(self.rows.x)
         noise = float(process.noise) / self.rows.weight
-        stored = StoredRows(direction, radial, self.rows.y, noise)
+        stored = StoredRows(
+            np.asarray(direction), np.asarray(radial), self.rows.y, noise
+        )
         return leave_one_out(
             stored,
             self.own,

@@ -16,7 +16,7 @@ from zonal.likelihoods.base import (
     exp,
     log_mixed,
 )
-from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, Number, check_values, parameter
 from zonal.saving import savable
 from zonal.tables.chunks import Chunk
 
@@ -137,7 +137,7 @@ class Poisson(CountLikelihood):
 class NegativeBinomial(CountLikelihood):
     """Counts that scatter more than their mean: variance rate + rate² · dispersion."""
 
-    dispersion: Number = learned(POSITIVE, default=0.5)
+    dispersion: Number = parameter(POSITIVE, default=0.5)
 
     def __post_init__(self) -> None:
         check_values(self)

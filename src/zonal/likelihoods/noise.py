@@ -19,7 +19,7 @@ from scipy.special import ndtr, ndtri
 
 from zonal.likelihoods.base import Expected
 from zonal.likelihoods.reals import RealLikelihood
-from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, Number, check_values, parameter
 from zonal.saving import savable
 from zonal.tables.chunks import Chunk
 
@@ -160,7 +160,7 @@ class Gaussian(RealLikelihood):
     """
 
     conjugate = True
-    noise: Number = learned(POSITIVE, default=0.1)
+    noise: Number = parameter(POSITIVE, default=0.1)
     calibration: Calibration = Calibration()
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from zonal.likelihoods.base import (
     exp,
     log_mixed,
 )
-from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, Number, check_values, parameter
 from zonal.saving import savable
 
 __all__ = ["Heteroscedastic", "RealLikelihood", "StudentT", "log_normal"]
@@ -77,8 +77,8 @@ class StudentT(RealLikelihood):
         Degrees of freedom ν. Both are learned.
     """
 
-    scale: Number = learned(POSITIVE, default=0.3)
-    freedom: Number = learned(POSITIVE, default=4.0)
+    scale: Number = parameter(POSITIVE, default=0.3)
+    freedom: Number = parameter(POSITIVE, default=4.0)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -140,7 +140,7 @@ class Heteroscedastic(RealLikelihood):
     """
 
     n_latents = 2
-    noise: Number = learned(POSITIVE, default=0.1)
+    noise: Number = parameter(POSITIVE, default=0.1)
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -34,7 +34,7 @@ from numpy.polynomial import chebyshev
 from scipy.special import digamma, gamma
 
 from zonal.prior.kernels import NTK, ArcCosine, ContinuousDepth, FreeSpectrum, Kernel
-from zonal.prior.polynomials import check_dimension, gegenbauer, gegenbauer_slope
+from zonal.prior.polynomials import check_dimension, gegenbauer
 
 __all__ = ["LARGEST_BETA", "SMALLEST_BETA", "AngleTable"]
 
@@ -195,13 +195,26 @@ def _node_values(kernel: Kernel, dimension: int) -> tuple[np.ndarray, ...]:
         pair = np.stack([weights, beta_weights], axis=1)
         last = len(weights) - 1
         value = np.asarray(gegenbauer(cosine, last, dimension)) @ pair
-        slope = np.asarray(gegenbauer_slope(cosine, last, dimension)) @ pair / -2
+        slope = _gegenbauer_slopes(cosine, last, dimension) @ pair / -2
         return value[:, 0], slope[:, 0], value[:, 1], slope[:, 1]
     raise TypeError(f"there is no angle table for {type(kernel).__name__} kernels")
 
 
+def _gegenbauer_slopes(
+    t: np.ndarray, last: int, dimension: int
+) -> Float[np.ndarray, "points levels"]:
+    """P_0'(t), ..., P_L'(t): P_l' = l(l+d-2)/(d-1) · P_{l-1} of dimension d + 2."""
+    level = np.arange(1, last + 1)
+    at_pole = level * (level + dimension - 2) / (dimension - 1)
+    slopes = np.zeros((len(t), last + 1))
+    if last > 0:
+        raised = gegenbauer(t, last - 1, dimension + 2)
+        slopes[:, 1:] = at_pole * np.asarray(raised)
+    return slopes
+
+
 def _is_endless(kernel: ContinuousDepth) -> bool:
-    return kernel.decay == "energy" and kernel.numbers == ("beta",)
+    return kernel.decay == "energy" and kernel.scalar_parameters == ("beta",)
 
 
 def _endless(beta: float, dimension: int) -> tuple[np.ndarray, ...]:

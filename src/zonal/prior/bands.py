@@ -1,8 +1,8 @@
 """Bands: neighbouring levels of a kernel, taken together.
 
-A zonal Gaussian process is a sum of independent processes, one a level. A *band* is one
-or more neighbouring levels taken together: it has an energy (its levels' share of the
-variance) and a normalised kernel of its own.
+A zonal Gaussian process is a sum of independent processes, one per level. A *band* is
+one or more neighbouring levels taken together, with an energy (its levels' share of the
+variance) and a normalised kernel.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from numpy.polynomial.chebyshev import chebinterpolate
 
 from zonal.prior.kernels import Kernel
-from zonal.prior.parameters import UNIT_ROWS, check_values, learned
+from zonal.prior.parameters import UNIT_ROWS, check_values, parameter
 from zonal.prior.phases import complete_phases
 from zonal.prior.polynomials import (
     chebyshev_along,
@@ -33,7 +33,7 @@ __all__ = ["Band", "CompleteLevel"]
 @savable
 @dataclasses.dataclass(frozen=True)
 class CompleteLevel:
-    """A single level with all its harmonics; nothing to learn."""
+    """A single level with all its harmonics, which has no parameters."""
 
     level: int
 
@@ -63,18 +63,18 @@ class CompleteLevel:
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Band:
-    """Levels ``first`` to ``last`` (None: without end) seen through learned phases."""
+    """Levels ``first`` to ``last`` (None: all levels above) with learned phases."""
 
     first: int
     last: int | None
-    phases: Float[np.ndarray, "phases d"] = learned(UNIT_ROWS)
+    phases: Float[np.ndarray, "phases d"] = parameter(UNIT_ROWS)
 
     def __post_init__(self) -> None:
         check_levels([self.first])
         if self.last is not None and self.last < self.first:
             raise ValueError(
                 f"a band from level {self.first} to {self.last} is empty; "
-                "its last level must not lie below its first"
+                "its last level must not be below its first"
             )
         if len(self.phases) == 0:
             raise ValueError(f"band {self.name} has no phases; give it at least one")
@@ -100,7 +100,7 @@ class Band:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class SingleLevel:
-    """The kernel P_l(t) of one level, as a Chebyshev series: nothing to learn."""
+    """The kernel P_l(t) of one level as a Chebyshev series, without parameters."""
 
     coefficients: Float[Array | np.ndarray, " terms"]
 
@@ -113,9 +113,9 @@ class SingleLevel:
 class LevelSum:
     """A band's normalised kernel Σ π_l P_l(t), Σ π_l = 1, as a Chebyshev series.
 
-    Where the kernel has only a few numbers to learn, ``tangents`` holds the derivative
-    of the series in each of them, and gradients go to ``amounts`` (which are zero);
-    otherwise both are None and gradients go to the coefficients themselves.
+    If the kernel has only scalar parameters, ``tangents`` holds the derivative of the
+    series in each of them, and gradients go to ``amounts`` (which are zero). Otherwise
+    both are None and gradients go to the coefficients themselves.
     """
 
     coefficients: Float[Array | np.ndarray, " terms"]
@@ -133,9 +133,9 @@ class LevelSum:
 class AngleSum:
     """All levels of a closed-form kernel from one up, (κ - Σ_low w_l P_l) / mass.
 
-    As a function of the angle this is smooth, so a Chebyshev series in the angle holds
-    the closed form to rounding. It is found in float64; the difference itself, taken
-    in float32, would lose whatever digits the low levels take up.
+    This is smooth as a function of the angle, so a Chebyshev series in the angle equals
+    the closed form to rounding. The series is computed in float64: a difference in
+    float32 would lose the digits that the low levels take up.
     """
 
     coefficients: Float[Array | np.ndarray, " terms"]
@@ -153,7 +153,7 @@ def _angle(t):
 @_angle.defjvp
 def _angle_jvp(primals, tangents):
     (t,), (dt,) = primals, tangents
-    # At the poles the slope is infinite; it is cut where t resolves it no further.
+    # At the poles the slope is infinite; it is clipped at the resolution of t.
     sine = jnp.sqrt(jnp.maximum((1 - t) * (1 + t), jnp.finfo(t.dtype).eps))
     return _angle(t), (-2 / np.pi) * dt / sine
 
@@ -161,10 +161,10 @@ def _angle_jvp(primals, tangents):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClosedTail:
-    """The same as `AngleSum`, as the plain difference.
+    """The kernel of `AngleSum`, computed as the plain difference.
 
-    For kernels that are not smooth in the angle either (a deep network of steps); these
-    are so rough that their tail is most of the kernel and nothing is lost.
+    For kernels that are not smooth in the angle (deep networks of step functions). The
+    tail is most of such a rough kernel, so the difference loses no digits.
     """
 
     kernel: Kernel = dataclasses.field(metadata={"static": True})
@@ -173,7 +173,7 @@ class ClosedTail:
 
     def __call__(self, t: Float[Array, "*points"]) -> Float[Array, "*points"]:
         # A closed form is the same in every dimension.
-        rest = self.kernel.shape(t, dimension=2) - chebyshev_sum(t, self.low)
+        rest = self.kernel.shape_function(t, dimension=2) - chebyshev_sum(t, self.low)
         return rest / self.mass
 
 
@@ -185,7 +185,7 @@ BandGradient = tuple[np.ndarray, np.ndarray | None]
 
 
 @functools.lru_cache(maxsize=64)
-def _endless(kernel: Kernel, first: int, dimension: int) -> AngleSum | ClosedTail:
+def _tail_kernel(kernel: Kernel, first: int, dimension: int) -> AngleSum | ClosedTail:
     """The normalised kernel of all levels from ``first`` up."""
     weights = kernel.level_weights(dimension, max(first - 1, 0))[:first]
     low = weights @ chebyshev_rows(first - 1, dimension) if first else np.zeros(1)
@@ -194,15 +194,15 @@ def _endless(kernel: Kernel, first: int, dimension: int) -> AngleSum | ClosedTai
     def tail(x: np.ndarray) -> np.ndarray:
         angle = (x + 1) * (np.pi / 2)
         with jax.enable_x64(True):
-            whole = np.asarray(kernel.shape(np.cos(angle), dimension))
-        return (whole - np.cos(angle[:, None] * np.arange(len(low))) @ low) / mass
+            total = np.asarray(kernel.shape_function(np.cos(angle), dimension))
+        return (total - np.cos(angle[:, None] * np.arange(len(low))) @ low) / mass
 
     rounding = 1e-15 / mass
     for degree in (63, 127, 255, 511):
         series = np.asarray(chebinterpolate(tail, degree))  # pyright: ignore
         if np.abs(series[-8:]).max() < 10 * rounding:
-            heard = np.flatnonzero(np.abs(series) > rounding)
-            return AngleSum(series[: heard[-1] + 1])
+            significant = np.flatnonzero(np.abs(series) > rounding)
+            return AngleSum(series[: significant[-1] + 1])
     return ClosedTail(kernel, low, np.asarray(mass))
 
 
@@ -225,26 +225,26 @@ def band_energies(
 def band_kernel(
     band: Band | CompleteLevel, kernel: Kernel, dimension: int
 ) -> BandKernel:
-    """The kernel of the band's own levels, scaled to one at t = 1, in float64."""
+    """The kernel of the band's levels, scaled to one at t = 1, in float64."""
     if band.last is None:
         if kernel.last_level is not None:
             raise ValueError(
                 f"{type(kernel).__name__} ends at level {kernel.last_level}; "
-                "an endless band needs a closed-form kernel"
+                "a band without a last level needs ArcCosine or NTK"
             )
-        return _endless(kernel, band.first, dimension)
+        return _tail_kernel(kernel, band.first, dimension)
     if band.first == band.last:
         return single_level(band.first, dimension)
     rows = chebyshev_rows(band.last, dimension)[band.first :]
     series = kernel.proportions(dimension, band.first, band.last) @ rows
-    if len(kernel.numbers) == 0:
+    if len(kernel.scalar_parameters) == 0:
         return LevelSum(series)
     tangents = kernel.proportion_slopes(dimension, band.first, band.last) @ rows
     return LevelSum(series, tangents, np.zeros(len(tangents)))
 
 
 def single_level(level: int, dimension: int) -> SingleLevel:
-    """The kernel of one level, which no parameter changes."""
+    """The kernel of one level, which does not depend on parameters."""
     return SingleLevel(chebyshev_rows(level, dimension)[level])
 
 
@@ -255,8 +255,8 @@ def pull_band(
     gradient: Float[np.ndarray, " numbers"],
 ) -> Mapping[str, np.ndarray]:
     """A gradient in a `LevelSum`, as gradients in the kernel's parameters."""
-    if kernel.numbers:
-        pairs = zip(kernel.numbers, gradient, strict=True)
+    if kernel.scalar_parameters:
+        pairs = zip(kernel.scalar_parameters, gradient, strict=True)
         return {name: np.asarray(value) for name, value in pairs}
     weights = _pull_series(band, kernel, dimension, gradient)
     return kernel.pull_weights(dimension, weights)
@@ -266,8 +266,8 @@ def _pull_series(
     band: Band | CompleteLevel, kernel: Kernel, dimension: int, series: np.ndarray
 ) -> np.ndarray:
     """A gradient in a band's Chebyshev series, as one in all level weights."""
-    assert band.last is not None, "an endless band has no series to learn"
-    assert kernel.last_level is not None, "only a kernel that ends learns its levels"
+    assert band.last is not None, "a band without a last level has no parameters"
+    assert kernel.last_level is not None, "closed forms have no level parameters"
     weights = np.zeros(kernel.last_level + 1)
     rows = chebyshev_rows(band.last, dimension)[band.first :]
     energy = kernel.level_weights(dimension, band.last)[band.first :].sum()

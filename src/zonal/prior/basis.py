@@ -1,4 +1,4 @@
-"""The basis: a Gaussian process prior, and the features that will stand for it.
+"""The basis: a Gaussian process prior, and the features that represent it.
 
 A `Basis` is a sphere, a kernel and its bands. In each band with normalised kernel κ_b
 and phases V_b the features are
@@ -6,7 +6,7 @@ and phases V_b the features are
     φ_b(x) = L_b⁻¹ κ_b(V_b s),    L_b L_bᵀ = κ_b(V_b V_bᵀ),
 
 so that the inducing variables are independent standard normals, block by block, and
-φ_b(x)·φ_b(x') is as much of κ_b(s·s') as the phases capture, never more.
+φ_b(x)·φ_b(x') is the part of κ_b(s·s') that the phases capture, never more.
 
 Unit features leave out √(variance · energy) and the radius: depth, free level weights
 and the variance then only scale them, and can be learned without touching a row again.
@@ -22,34 +22,34 @@ from zonal.prior.backends import numpy_kernel
 from zonal.prior.bands import Band, CompleteLevel, band_energies, band_kernel
 from zonal.prior.kernels import NTK, Kernel, equivalent_depth, nearest_depth
 from zonal.prior.layouts import Plan, plan_bands
-from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, Number, check_values, parameter
 from zonal.prior.phases import drawn_phases, random_phases
 from zonal.prior.sphere import Sphere
 from zonal.saving import savable
 
 __all__ = ["Basis", "count_levels", "feature_scales", "pull_energies", "pull_scales"]
 
-# Rows that starting phases are chosen from.
-_MOST_CANDIDATES = 20_000
-# Levels of an endless spectrum that are told of beyond the last complete one.
-_TAIL = 30
+# Rows from which starting phases are chosen.
+_MAX_CANDIDATES = 20_000
+# Levels of an unbounded band that are reported.
+_REPORTED_LEVELS = 30
 
 
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Basis:
-    """A zonal Gaussian process prior and the features that stand for it.
+    """A zonal Gaussian process prior and the features that represent it.
 
     Parameters
     ----------
     sphere, kernel, bands
-        The map to the sphere, the kernel's shape, and the bands it is split into.
+        The map to the sphere, the kernel, and the bands it is split into.
         Without bands there are no features.
     variance
         Prior variance of the function at a row of radius one.
     free_energies
-        Each band's part of the variance, where it is learned by itself; None leaves it
-        to the kernel's level weights, which then only shape the inside of a band.
+        Each band's part of the variance, as parameters of their own; None takes them
+        from the kernel's level weights, which otherwise act only within bands.
 
     Examples
     --------
@@ -62,15 +62,17 @@ class Basis:
     sphere: Sphere
     kernel: Kernel
     bands: tuple[Band | CompleteLevel, ...]
-    variance: Number = learned(POSITIVE, default=1.0)
-    free_energies: Float[np.ndarray, " bands"] | None = learned(POSITIVE, default=None)
+    variance: Number = parameter(POSITIVE, default=1.0)
+    free_energies: Float[np.ndarray, " bands"] | None = parameter(
+        POSITIVE, default=None
+    )
 
     def __post_init__(self) -> None:
         top = -1
         for band in self.bands:
             if band.first <= top:
                 raise ValueError(
-                    f"level {band.first} is in two bands; a level belongs to one"
+                    f"level {band.first} is in two bands; let bands not overlap"
                 )
             top = np.inf if band.last is None else band.last
             self._check_band(band)
@@ -87,7 +89,7 @@ class Basis:
         if last is not None and (band.last is None or band.last > last):
             raise ValueError(
                 f"band {band.name} reaches above level {last}, where "
-                f"{type(self.kernel).__name__} ends; let it end there too"
+                f"{type(self.kernel).__name__} ends; end the band there too"
             )
         width = band.place(self.sphere.dimension).shape[1]
         if width != self.sphere.dimension:
@@ -111,8 +113,8 @@ class Basis:
     ) -> "Basis":
         """Spend a budget of features on bands and place their phases.
 
-        Phases start from ``rows`` of the table, never more than there are rows, or at
-        random if none are given.
+        Phases start from ``rows`` of the table, at most one phase per row, or at random
+        if no rows are given.
         """
         plans = plan_bands(layout, kernel, sphere.dimension, n_features, n_levels)
         points = None if rows is None else _starting_points(sphere, rows)
@@ -128,12 +130,12 @@ class Basis:
 
     @property
     def level_variances(self) -> Float[np.ndarray, " levels"]:
-        """The prior variance in each level, as the bands' energies share it out."""
+        """The prior variance per level, given the energies of the bands."""
         last = self.kernel.last_level
         ends = [
-            band.first + _TAIL if band.last is None else band.last
+            band.first + _REPORTED_LEVELS if band.last is None else band.last
             for band in self.bands
-        ] or [_TAIL if last is None else last]
+        ] or [_REPORTED_LEVELS if last is None else last]
         weights = self.kernel.level_weights(self.sphere.dimension, max(ends))
         for band, energy, share in zip(
             self.bands, self.energies, self.shares, strict=True
@@ -146,8 +148,8 @@ class Basis:
     def depth(self) -> int:
         """Hidden layers of the network whose spectrum is nearest to this prior's.
 
-        It is told from all levels, those included whose energy was learned by itself;
-        a network whose depth was given keeps it.
+        It depends on the variance of all levels, free energies included. For an `NTK`
+        it is the depth of the kernel.
         """
         if isinstance(self.kernel, NTK):
             return self.kernel.depth
@@ -171,7 +173,7 @@ class Basis:
 
     @property
     def shares(self) -> Float[np.ndarray, " bands"]:
-        """The kernel's own energy in each band; what is missing lies in no band."""
+        """The kernel's energy in each band; levels in no band have the rest."""
         return band_energies(self.bands, self.kernel, self.sphere.dimension)
 
     @property
@@ -181,25 +183,25 @@ class Basis:
 
     @property
     def total_energy(self) -> float:
-        """All bands and the rest: the prior variance in units of ``variance``."""
-        return float(self.energies.sum()) + self.missing_energy
+        """The prior variance in units of ``variance``, levels in no band included."""
+        return float(self.energies.sum()) + self.uncovered_energy
 
     @property
-    def missing_energy(self) -> float:
+    def uncovered_energy(self) -> float:
         """The weight of the levels that lie in no band."""
-        missing = 1.0 - float(self.shares.sum())
-        return missing if missing > 1e-12 else 0.0
+        uncovered = 1.0 - float(self.shares.sum())
+        return uncovered if uncovered > 1e-12 else 0.0
 
     @property
     def incomplete(self) -> tuple[int, ...]:
-        """The bands whose phases capture less than everything."""
+        """Indices of the bands that are not complete."""
         return tuple(i for i, band in enumerate(self.bands) if not band.complete)
 
     def follows(self, layout: str) -> bool:
-        """Whether the bands are such as a layout has.
+        """Whether the bands are of the kinds that a layout makes.
 
-        Only the banded layout has bands of several levels, and only the sparse one
-        has parts of single levels.
+        Only the banded layout has incomplete bands of several levels, and only the
+        sparse one incomplete bands of a single level.
         """
         incomplete = [self.bands[index] for index in self.incomplete]
         if layout == "harmonics":
@@ -210,7 +212,7 @@ class Basis:
     def by_band(
         self, columns: Float[np.ndarray, "*rows features"]
     ) -> Float[np.ndarray, "*rows bands"]:
-        """Sum the features' columns band by band."""
+        """Sums of the features' columns per band."""
         return np.add.reduceat(columns, [part.start for part in self.slices], axis=-1)
 
     def covariance(
@@ -225,20 +227,23 @@ class Basis:
         t = np.clip(s @ s_other.T, -1.0, 1.0)
         dimension = self.sphere.dimension
         with jax.enable_x64(True):
-            shape = np.array(self.kernel.shape(t, dimension))
+            covariance = np.array(self.kernel.shape_function(t, dimension))
         if self.free_energies is not None:
-            for band, more in zip(self.bands, self.energies - self.shares, strict=True):
-                part = numpy_kernel(band_kernel(band, self.kernel, dimension))
-                shape += more * part(t)
-        return float(self.variance) * np.outer(radial, radial_other) * shape
+            excess = self.energies - self.shares
+            for band, energy in zip(self.bands, excess, strict=True):
+                kernel = numpy_kernel(band_kernel(band, self.kernel, dimension))
+                covariance += energy * kernel(t)
+        return float(self.variance) * np.outer(radial, radial_other) * covariance
 
 
 def _starting_points(sphere: Sphere, rows: np.ndarray) -> np.ndarray:
-    """Distinct rows on the sphere, evenly spaced in the table where they are many."""
+    """Distinct rows on the sphere; of a long table, rows at even distances."""
     if len(rows) == 0:
-        raise ValueError("no rows were given to start from; give some, or rows=None")
-    if len(rows) > _MOST_CANDIDATES:
-        rows = rows[np.linspace(0, len(rows) - 1, _MOST_CANDIDATES).astype(int)]
+        raise ValueError(
+            "no rows were given to start from; pass at least one, or rows=None"
+        )
+    if len(rows) > _MAX_CANDIDATES:
+        rows = rows[np.linspace(0, len(rows) - 1, _MAX_CANDIDATES).astype(int)]
     return np.unique(sphere.points(rows)[0], axis=0)
 
 
@@ -256,8 +261,8 @@ def _start(
         return random_phases(plan.size, sphere.dimension, seed + plan.first)
     size = min(plan.size, len(points))
     band = Band(plan.first, plan.last, points[:1])
-    shape = numpy_kernel(band_kernel(band, kernel, sphere.dimension))
-    return drawn_phases(points, size, shape, seed=seed + plan.first)
+    values = numpy_kernel(band_kernel(band, kernel, sphere.dimension))
+    return drawn_phases(points, size, values, seed=seed + plan.first)
 
 
 def feature_scales(basis: Basis) -> Float[np.ndarray, " features"]:
@@ -269,10 +274,10 @@ def feature_scales(basis: Basis) -> Float[np.ndarray, " features"]:
 def pull_scales(
     basis: Basis, gradient: Float[np.ndarray, " features"]
 ) -> tuple[Float[np.ndarray, " bands"], float]:
-    """A gradient in the features' scales, as ones in energies and variance."""
+    """Gradients in energies and variance, from the gradient in the scales."""
     by_band = basis.by_band(gradient)
     variance = float(basis.variance)
-    # A band without energy has no features to speak of, and no gradient.
+    # The features of a band without energy are zero, and so is their gradient.
     root = np.sqrt(np.where(basis.energies > 0, basis.energies, np.inf))
     energies = by_band * np.sqrt(variance) / (2 * root)
     of_variance = by_band @ np.sqrt(basis.energies) / (2 * np.sqrt(variance))
@@ -283,13 +288,13 @@ def pull_energies(
     basis: Basis,
     energies: Float[np.ndarray, " bands"],
     variance: float,
-    missing: float = 0.0,
+    uncovered: float = 0.0,
 ) -> dict[str, np.ndarray]:
-    """Gradients in energies and variance, as ones in the parameters behind them.
+    """Gradients in the parameters, from those in energies and variance.
 
-    ``missing`` is the gradient in the weight of each level that lies in no band.
+    ``uncovered`` is the gradient in the weight of each level that lies in no band.
     """
-    through = np.full(count_levels(basis), missing)
+    through = np.full(count_levels(basis), uncovered)
     fixed = basis.free_energies is not None
     for band, energy in zip(basis.bands, energies, strict=True):
         if band.last is not None:
@@ -301,6 +306,6 @@ def pull_energies(
 
 
 def count_levels(basis: Basis) -> int:
-    """How many levels the kernel and the bands speak of, level 0 included."""
+    """Number of levels of kernel and bands, level 0 included."""
     top = max(band.last or 0 for band in basis.bands)
     return max(top, basis.kernel.last_level or 0) + 1

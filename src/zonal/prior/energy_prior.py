@@ -1,12 +1,11 @@
-"""A prior on the spectrum: above level 1 energies follow the kernel's own decay.
+"""A prior on the spectrum: above level 1, energies follow the kernel's decay.
 
 With few columns a basis has many bands, each with an energy of its own. The bound alone
-would pick the three or four levels that some rows happen to look like and leave no
-variance to all others: a function of a few waves, known everywhere, also where there
-are no rows. So the logarithms of energies, in units of what the kernel's decay gives
-each band, are taken to scatter around a common value with a deviation of 0.1. Constant
-and linear level are left free. The prior counts once, not for each row: a table of tens
-of thousands of rows says itself what its spectrum is.
+would choose the three or four levels that fit the rows best and leave no variance to
+the others: the function would be certain even far from all rows. The log ratios of
+energies to the kernel's weights are therefore normal around a common value, with a
+standard deviation of 0.1. The constant and the linear level are free. The prior counts
+once, not per row: tens of thousands of rows determine the spectrum themselves.
 """
 
 from collections.abc import Mapping
@@ -42,31 +41,30 @@ def energy_prior(basis: Basis) -> tuple[float, dict[str, np.ndarray]]:
     above = [k for k, band in enumerate(basis.bands) if band.first >= _FIRST_LEVEL]
     if basis.free_energies is None or len(above) < 2:
         return 0.0, {}
-    every = basis.shares
-    bound_to = [number for number in above if every[number] > 0]
-    energies = np.asarray(basis.free_energies, np.float64)[bound_to]
-    shares = every[bound_to]
-    apart = np.log(energies / shares)
-    apart = (apart - apart.mean()) / _DEVIATION
-    of_energies = np.zeros(len(basis.bands))
-    of_energies[bound_to] = -apart / _DEVIATION / energies
-    of_levels = np.zeros(count_levels(basis))
-    for number, slope in zip(bound_to, apart / _DEVIATION / shares, strict=True):
-        band = basis.bands[number]
+    indices = [index for index in above if basis.shares[index] > 0]
+    energies = np.asarray(basis.free_energies, np.float64)[indices]
+    shares = basis.shares[indices]
+    log_ratios = np.log(energies / shares)
+    residuals = (log_ratios - log_ratios.mean()) / _DEVIATION
+    energies_bar = np.zeros(len(basis.bands))
+    energies_bar[indices] = -residuals / _DEVIATION / energies
+    weights_bar = np.zeros(count_levels(basis))
+    for index, slope in zip(indices, residuals / _DEVIATION / shares, strict=True):
+        band = basis.bands[index]
         stop = None if band.last is None else band.last + 1
-        of_levels[band.first : stop] = slope
-    pulled = basis.kernel.pull_weights(basis.sphere.dimension, of_levels)
-    gradients = {f"basis.kernel.{name}": one for name, one in pulled.items()}
-    gradients["basis.free_energies"] = of_energies
-    return -0.5 * float(apart @ apart), gradients
+        weights_bar[band.first : stop] = slope
+    pulled = basis.kernel.pull_weights(basis.sphere.dimension, weights_bar)
+    gradients = {f"basis.kernel.{name}": value for name, value in pulled.items()}
+    gradients["basis.free_energies"] = energies_bar
+    return -0.5 * float(residuals @ residuals), gradients
 
 
 def with_energy_prior(
     basis: Basis, value: float, gradients: Mapping[str, Any]
 ) -> tuple[float, dict[str, Any]]:
-    """A bound of a process on this basis and its gradients, with the prior added."""
-    prior, slopes = energy_prior(basis)
-    moved = dict(gradients)
-    for name in slopes.keys() & moved.keys():
-        moved[name] = np.asarray(moved[name] + slopes[name])
-    return value + prior, moved
+    """The bound of a process on this basis and its gradients, plus the prior's."""
+    log_prior, prior_gradients = energy_prior(basis)
+    total = dict(gradients)
+    for name in prior_gradients.keys() & total.keys():
+        total[name] = np.asarray(total[name] + prior_gradients[name])
+    return value + log_prior, total

@@ -1,10 +1,10 @@
-"""Zonal kernels: the network that is infinitely wide, and how deep it is.
+"""Zonal kernels of infinitely wide networks, of integer or continuous depth.
 
-A kernel is a shape function κ(t) of the cosine between two points, κ(1) = 1, or just as
-well its level weights w_l in κ(t) = Σ_l w_l P_l(t). `ArcCosine` and `NTK` are given by
-their shape, in closed form, with infinitely many levels; `ContinuousDepth` and
-`FreeSpectrum` by their weights, up to a last level. Small weights at high levels are a
-shallow network, heavy ones a deep network; `equivalent_depth` reads one as the other.
+A kernel is a shape function κ(t) of the cosine between two points, κ(1) = 1, or
+equivalently its level weights w_l in κ(t) = Σ_l w_l P_l(t). `ArcCosine` and `NTK` are
+given by their shape function, in closed form, with infinitely many levels;
+`ContinuousDepth` and `FreeSpectrum` by their weights, up to a last level. Networks are
+deep if high levels have much weight; `equivalent_depth` makes this a number of layers.
 
 References: Cho & Saul (2009) for the arc-cosine kernels; Jacot et al. (2018) for the
 neural tangent kernel; Eleftheriadis, Richards & Hensman (2023) for continuous depth.
@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from zonal.prior.parameters import POSITIVE, SIMPLEX, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, SIMPLEX, Number, check_values, parameter
 from zonal.prior.polynomials import (
     AnyArray,
     check_dimension,
@@ -43,18 +43,18 @@ __all__ = [
 
 
 class Kernel(abc.ABC):
-    """What every kernel offers: a shape, its level weights and their tail."""
+    """Base class of kernels: a shape function, its level weights and their tail."""
 
     @property
     @abc.abstractmethod
     def last_level(self) -> int | None:
-        """The highest level with weight, or None where levels have no end."""
+        """The highest level with weight, or None if there are infinitely many."""
 
     @property
-    def numbers(self) -> tuple[str, ...]:
-        """Parameters that are single numbers, where the levels depend on few of them.
+    def scalar_parameters(self) -> tuple[str, ...]:
+        """Names of the scalar parameters, if all level weights depend on few of them.
 
-        Gradients then go along these, which is cheaper than one for each level.
+        Gradients in these are cheaper than gradients in all level weights.
         """
         return ()
 
@@ -65,7 +65,7 @@ class Kernel(abc.ABC):
         """Weights w_0, ..., w_L on the sphere in R^d; L defaults to the last level."""
 
     @abc.abstractmethod
-    def shape(
+    def shape_function(
         self, t: Float[AnyArray, "*points"], dimension: int
     ) -> Float[Array, "*points"]:
         """κ(t) on the sphere in R^d, differentiable in t, its slope finite at ±1."""
@@ -80,17 +80,17 @@ class Kernel(abc.ABC):
     def proportion_slopes(
         self, dimension: int, first: int, last: int
     ) -> Float[np.ndarray, "numbers levels"]:
-        """Derivatives of these proportions in each of ``numbers``."""
+        """Derivatives of these proportions in each scalar parameter."""
         return np.zeros((0, last + 1 - first))
 
     def tail_mass(self, dimension: int, max_level: int) -> float:
-        """What the levels above ``max_level`` carry of κ(1) = 1."""
+        """The weight of all levels above ``max_level``."""
         return max(0.0, 1.0 - float(self.level_weights(dimension, max_level).sum()))
 
     def pull_weights(
         self, dimension: int, gradient: Float[np.ndarray, " levels"]
     ) -> Mapping[str, np.ndarray]:
-        """A gradient in the level weights, as gradients in the kernel's parameters."""
+        """Gradients in the parameters, from the gradient in the level weights."""
         return {}
 
 
@@ -107,30 +107,28 @@ class _ClosedForm(Kernel):
 
     @abc.abstractmethod
     def _slope(self, t: AnyArray) -> AnyArray:
-        """dκ/dt, kept finite where the true slope is not."""
+        """dκ/dt, clipped where the true slope is infinite."""
 
-    def shape(
+    def shape_function(
         self, t: Float[AnyArray, "*points"], dimension: int
     ) -> Float[Array, "*points"]:
-        return _closed_shape(self, jax.numpy.asarray(t))
+        return _closed_form(self, jax.numpy.asarray(t))
 
     def level_weights(
         self, dimension: int, max_level: int | None = None
     ) -> Float[np.ndarray, " levels"]:
         if max_level is None:
-            raise ValueError(
-                f"{self} has levels without end; say how many with max_level"
-            )
+            raise ValueError(f"{self} has infinitely many levels; pass max_level")
         return _closed_weights(self, dimension, max_level).copy()
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _closed_shape(kernel: _ClosedForm, t):
+def _closed_form(kernel: _ClosedForm, t):
     return kernel._value(t)
 
 
-@_closed_shape.defjvp
-def _closed_shape_jvp(kernel, primals, tangents):
+@_closed_form.defjvp
+def _closed_form_jvp(kernel, primals, tangents):
     (t,), (dt,) = primals, tangents
     return kernel._value(t), kernel._slope(t) * dt
 
@@ -186,7 +184,7 @@ class NTK(_ClosedForm):
 
     Examples
     --------
-    >>> NTK(depth=3).shape(np.array([-1.0, 0.0, 1.0]), dimension=3).round(4)
+    >>> NTK(depth=3).shape_function(np.array([-1.0, 0.0, 1.0]), dimension=3).round(4)
     Array([0.1714, 0.2651, 1.    ], dtype=float32)
     """
 
@@ -229,7 +227,7 @@ def _arcs(t: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
 
 
 def _arc_slope(order: int, t: AnyArray) -> AnyArray:
-    """Each order's slope is the order below; the step's is cut where t resolves it."""
+    """The slope of an order is the order below; that of the step is clipped."""
     if order == 1:
         return _arcs(t)[0]
     if order == 2:
@@ -242,13 +240,15 @@ def _arc_slope(order: int, t: AnyArray) -> AnyArray:
 
 def _check_depth(depth: int) -> None:
     if depth < 1:
-        raise ValueError(f"depth counts hidden layers and must be 1 or more: {depth}")
+        raise ValueError(
+            f"depth counts hidden layers and must be 1 or more, got {depth}"
+        )
 
 
 class _Spectral(Kernel):
     """A kernel given by its level weights."""
 
-    def shape(
+    def shape_function(
         self, t: Float[AnyArray, "*points"], dimension: int
     ) -> Float[Array, "*points"]:
         return level_sum(t, self.level_weights(dimension), dimension)
@@ -259,8 +259,8 @@ class _Spectral(Kernel):
 class ContinuousDepth(_Spectral):
     """A network of continuous, learned depth: weights that decay like (1+l)^-β.
 
-    A cut c lets the spectrum of a smooth function fall off faster beyond level c: the
-    weights are (1+l)^-β e^(-l/c). By default there is none.
+    With a ``cut`` c, weights (1+l)^-β e^(-l/c) fall off faster beyond level c, as suits
+    smooth functions. By default there is no cut.
 
     Parameters
     ----------
@@ -269,10 +269,9 @@ class ContinuousDepth(_Spectral):
     max_level
         The last level.
     decay
-        ``"energy"`` puts the decay on a whole level's weight, so that a depth means the
-        same in every dimension; ``"eigenvalue"`` on each harmonic's, as the paper
-        writes it, so that
-        a level's weight is its count of harmonics times (1+l)^-β.
+        ``"energy"``: the weight of a level is (1+l)^-β, so that a depth means the same
+        in every dimension. ``"eigenvalue"``: that of each harmonic is, as in the paper,
+        so that the weight of a level is its number of harmonics times (1+l)^-β.
     cut
         The level c beyond which weights fall off exponentially.
 
@@ -282,15 +281,17 @@ class ContinuousDepth(_Spectral):
     array([0.54545455, 0.27272727, 0.18181818])
     """
 
-    beta: Number = learned(POSITIVE, default=1.0)
+    beta: Number = parameter(POSITIVE, default=1.0)
     max_level: int = 20
     decay: Literal["energy", "eigenvalue"] = "energy"
-    cut: Number = learned(POSITIVE, default=1e12)
+    cut: Number = parameter(POSITIVE, default=1e12)
 
     def __post_init__(self) -> None:
         check_values(self)
         if self.decay not in ("energy", "eigenvalue"):
-            raise ValueError(f"decay is 'energy' or 'eigenvalue', not {self.decay!r}")
+            raise ValueError(
+                f"decay must be 'energy' or 'eigenvalue', not {self.decay!r}"
+            )
         check_levels([self.max_level])
 
     @property
@@ -298,8 +299,8 @@ class ContinuousDepth(_Spectral):
         return self.max_level
 
     @property
-    def numbers(self) -> tuple[str, ...]:
-        # A cut this far out changes nothing, and has no slope.
+    def scalar_parameters(self) -> tuple[str, ...]:
+        # A cut this far above the last level has no effect, and no gradient.
         return ("beta",) if self.cut > 1e6 * (1 + self.max_level) else ("beta", "cut")
 
     def level_weights(
@@ -319,7 +320,9 @@ class ContinuousDepth(_Spectral):
     ) -> Float[np.ndarray, "numbers levels"]:
         share = self.proportions(dimension, first, last)
         slopes = {"beta": self._log_decay, "cut": self._levels / self.cut**2}
-        logs = np.array([slopes[name][first : last + 1] for name in self.numbers])
+        logs = np.array(
+            [slopes[name][first : last + 1] for name in self.scalar_parameters]
+        )
         return share * (logs - (logs @ share)[:, None])
 
     def _log_weights(self, dimension: int) -> np.ndarray:
@@ -352,7 +355,7 @@ class ContinuousDepth(_Spectral):
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class FreeSpectrum(_Spectral):
-    """One free weight a level, on the simplex.
+    """One free weight per level; the weights are positive and sum to one.
 
     Examples
     --------
@@ -361,7 +364,7 @@ class FreeSpectrum(_Spectral):
     array([0.54545455, 0.27272727, 0.18181818])
     """
 
-    weights: Float[np.ndarray, " levels"] = learned(SIMPLEX)
+    weights: Float[np.ndarray, " levels"] = parameter(SIMPLEX)
 
     def __post_init__(self) -> None:
         check_levels(range(len(self.weights)))
@@ -372,9 +375,9 @@ class FreeSpectrum(_Spectral):
     def like(
         cls, kernel: Kernel, dimension: int, max_level: int | None = None
     ) -> "FreeSpectrum":
-        """Start from the weights of another kernel, lifted off zero where they vanish.
+        """The weights of another kernel as a start, each at least 1e-6.
 
-        A weight of exactly zero could never move again; it starts at 1e-6 of the whole.
+        A weight of exactly zero could not change in learning.
         """
         weights = np.maximum(kernel.level_weights(dimension, max_level), 1e-6)
         return cls(weights / weights.sum())
@@ -399,8 +402,8 @@ def equivalent_depth(kernel: Kernel, dimension: int, max_depth: int = 256) -> in
     """The depth of the ReLU network whose tangent kernel has the nearest spectrum.
 
     Nearest in Hellinger distance between the energies of levels 1, 2, ..., up to the
-    kernel's last level, each list scaled to sum to one: the constant level tells
-    nothing about depth. ``max_depth`` is returned for spectra deeper than that.
+    kernel's last level, both scaled to sum to one: the constant level is independent
+    of depth. ``max_depth`` is returned for spectra of deeper networks.
 
     Examples
     --------
@@ -409,7 +412,9 @@ def equivalent_depth(kernel: Kernel, dimension: int, max_depth: int = 256) -> in
     """
     last = 32 if kernel.last_level is None else kernel.last_level
     if last < 2:
-        raise ValueError(f"depth shows in levels 2 and up; the kernel ends at {last}")
+        raise ValueError(
+            f"depth shows in levels 2 and up, and the kernel ends at {last}; add levels"
+        )
     return nearest_depth(kernel.level_weights(dimension, last), dimension, max_depth)
 
 
@@ -425,13 +430,13 @@ def nearest_depth(
 
     @functools.cache
     def distance(depth: int) -> float:
-        apart = _network_energies(depth, dimension, last) - target
-        return float(apart @ apart)
+        difference = _network_energies(depth, dimension, last) - target
+        return float(difference @ difference)
 
     depths = [2**k for k in range(64) if 2**k < max_depth] + [max_depth]
-    best = min(range(len(depths)), key=lambda place: distance(depths[place]))
+    best = min(range(len(depths)), key=lambda index: distance(depths[index]))
     low, high = depths[max(best - 1, 0)], depths[min(best + 1, len(depths) - 1)]
-    # Nearer to the best depth is nearer in spectrum, from either side.
+    # The distance decreases towards the best depth from both sides: ternary search.
     while high - low > 2:
         third = (high - low) // 3
         if distance(low + third) <= distance(high - third):
@@ -447,10 +452,11 @@ def _network_energies(depth: int, dimension: int, last: int) -> np.ndarray:
 
 
 def _roots(energies: np.ndarray) -> np.ndarray:
-    rough = energies[1:]
-    if not rough.sum() > 0:
+    """Square roots of the shares of levels 1, 2, ..., for Hellinger distances."""
+    above = energies[1:]
+    if not above.sum() > 0:
         raise ValueError("there is no weight above level 0, hence no depth")
-    return np.sqrt(rough / rough.sum())
+    return np.sqrt(above / above.sum())
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -464,12 +470,12 @@ def _up_to(weights: np.ndarray, max_level: int | None) -> np.ndarray:
         return weights
     check_levels([max_level])
     padded = np.zeros(max_level + 1)
-    kept = min(max_level + 1, len(weights))
-    padded[:kept] = weights[:kept]
+    count = min(max_level + 1, len(weights))
+    padded[:count] = weights[:count]
     return padded
 
 
 def _log_integer(count: int) -> float:
-    """Log of an integer of any size, as harmonic counts outgrow float64."""
+    """Log of an integer of any size: harmonic counts can exceed float64."""
     shift = max(0, count.bit_length() - 64)
     return float(np.log(float(count >> shift)) + shift * np.log(2.0))

@@ -2,10 +2,10 @@
 
 - ``harmonics``: complete levels from 0 up, as far as the budget goes (Dutordoir et al.
   2020); exact up to the last of them, blind above.
-- ``sparse``: one band a level, each with at most so many learned phases (Eleftheriadis
-  et al. 2023).
+- ``sparse``: one band per level, each with a limited number of learned phases
+  (Eleftheriadis et al. 2023).
 - ``banded``: complete low levels, then one band for all the rest. Where ``sparse``
-  spends one feature a level on a phase, this spends one on all levels at once.
+  spends one feature per phase and level, this spends one per phase.
 """
 
 import dataclasses
@@ -17,13 +17,13 @@ from zonal.prior.polynomials import harmonic_count
 
 __all__ = ["Plan", "plan_bands"]
 
-# Below this share of the variance a tail is rounding, not signal.
+# A tail with a smaller share of the variance gets no band.
 _NEGLIGIBLE = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A band to be: its levels, how many phases it gets, whether it is complete."""
+    """The levels of a band, its number of phases, and whether it is complete."""
 
     first: int
     last: int | None
@@ -41,7 +41,7 @@ def plan_bands(
     """Spend a budget of features on the levels of a kernel.
 
     Levels without weight (a shallow ReLU network has none at odd levels from 3 up) get
-    no features. ``n_levels`` is for ``sparse``: how many levels share the budget.
+    no features. In ``sparse``, ``n_levels`` levels share the budget.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def plan_bands(
     """
     if n_features < 1:
         raise ValueError(
-            f"a budget of {n_features} features cannot hold one level; ask for more"
+            f"{n_features} features cannot hold one level; ask for at least one"
         )
     if layout == "harmonics":
         return _plan_harmonics(kernel, dimension, n_features)
@@ -62,7 +62,9 @@ def plan_bands(
         return _plan_sparse(kernel, dimension, n_features, n_levels)
     if layout == "banded":
         return _plan_banded(kernel, dimension, n_features)
-    raise ValueError(f"layout is 'harmonics', 'sparse' or 'banded', not {layout!r}")
+    raise ValueError(
+        f"layout must be 'harmonics', 'sparse' or 'banded', not {layout!r}"
+    )
 
 
 def _complete(level: int, dimension: int) -> Plan:
@@ -70,15 +72,15 @@ def _complete(level: int, dimension: int) -> Plan:
 
 
 def _present_levels(kernel: Kernel, dimension: int, stop: int) -> list[int]:
-    """The first ``stop`` levels, as far as the kernel has them with weight."""
+    """Those of the first ``stop`` levels to which the kernel gives weight."""
     last = stop - 1 if kernel.last_level is None else min(kernel.last_level, stop - 1)
     weights = kernel.level_weights(dimension, last)
     return [int(level) for level in np.flatnonzero(weights > 0)]
 
 
 def _affordable(kernel: Kernel, dimension: int, n_features: int) -> list[int]:
-    """The lowest levels whose complete sets fit a budget together."""
-    # At most every second level is empty, so even levels alone bound what can be paid.
+    """The lowest levels whose complete sets together fit the budget."""
+    # At most every second level is empty, so the even levels bound the number needed.
     stop, least = 0, 0
     while least <= n_features:
         least += harmonic_count(stop, dimension)
@@ -98,7 +100,7 @@ def _plan_harmonics(kernel: Kernel, dimension: int, n_features: int) -> list[Pla
         raise ValueError(
             f"{n_features} features hold no complete level above the constant on the "
             f"sphere in R^{dimension}; ask for {1 + dimension} or more, project the "
-            "columns to fewer, or take the layout 'banded'"
+            "columns to fewer, or use layout='banded'"
         )
     return [_complete(level, dimension) for level in levels]
 
@@ -113,9 +115,9 @@ def _plan_sparse(
     levels = levels[:n_features]
     counts = [harmonic_count(level, dimension) for level in levels]
     most = max(
-        each
-        for each in range(1, n_features + 1)
-        if sum(min(count, each) for count in counts) <= n_features
+        limit
+        for limit in range(1, n_features + 1)
+        if sum(min(count, limit) for count in counts) <= n_features
     )
     return [
         _complete(level, dimension)

@@ -1,11 +1,10 @@
-"""One named layout for everything that is learned.
+"""Learned parameters of a model: their names, constraints and free vectors.
 
-Kernels, spheres, bands and bases are small frozen dataclasses. A field made with
-:func:`learned` is a parameter: it holds a value of its constraint (positive numbers,
-unit rows, a simplex), checked when the object is made, and the constraint says how that
-value is written as free numbers that an optimiser may move anywhere. Gradients and
-reports use the same dotted names, such as ``kernel.beta`` or
-``bands.levels_2_20.phases``, in the same order.
+Kernels, spheres, bands and bases are small frozen dataclasses. A field declared with
+:func:`parameter` is learned. Its constraint (positive numbers, unit rows, a simplex) is
+checked when the object is made, and maps its value to free numbers, which an optimiser
+may move anywhere. Gradients and reports use the same dotted names, such as
+``kernel.beta`` or ``bands.levels_2_20.phases``, in the same order.
 """
 
 import dataclasses
@@ -25,8 +24,8 @@ __all__ = [
     "check_values",
     "free",
     "free_gradient",
-    "learned",
     "named",
+    "parameter",
     "same_values",
     "with_free",
     "with_values",
@@ -34,16 +33,16 @@ __all__ = [
 
 Tree = TypeVar("Tree")
 
-# A learned number: plain when a person holds it, an array under JAX's transformations.
+# A scalar parameter: a Python number, or an array under JAX's transformations.
 Number = float | int | Float[np.ndarray | Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """A set of valid values and its description by free numbers.
+    """A set of valid values, and maps between it and unconstrained numbers.
 
-    ``pull(numbers, gradient)`` turns a gradient in the value that the free numbers
-    describe into one in the numbers themselves.
+    ``pull(numbers, gradient)`` is the gradient in the free numbers, given the gradient
+    in the value that they describe.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Constraint:
     pull: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-# exp(±40) is far beyond any scale that standardised data can ask for, and keeps every
+# exp(±40) is far beyond any scale that standardised data needs, and keeps every
 # product of a few parameters finite in float32.
 _LOG_LIMIT = 40.0
 
@@ -130,13 +129,13 @@ SIMPLEX = Constraint(
 )
 
 
-def learned(constraint: Constraint, **options: Any) -> Any:
+def parameter(constraint: Constraint, **options: Any) -> Any:
     """Declare a dataclass field as a learned parameter."""
     return dataclasses.field(metadata={"constraint": constraint}, **options)
 
 
 class Fields:
-    """A dataclass that is pickled by its fields: what it caches is made again."""
+    """A dataclass of which only the fields are pickled, not cached values."""
 
     def __getstate__(self) -> dict[str, Any]:
         fields = dataclasses.fields(self)  # pyright: ignore
@@ -144,9 +143,9 @@ class Fields:
 
 
 def check_values(tree: Any) -> None:
-    """Refuse values outside their constraint; for use in ``__post_init__``.
+    """Raise ValueError for invalid values; for use in ``__post_init__``.
 
-    Values that JAX is tracing pass.
+    Values that JAX is tracing are not checked.
     """
     for field in dataclasses.fields(tree):
         constraint = field.metadata.get("constraint")
@@ -158,7 +157,7 @@ def check_values(tree: Any) -> None:
 
 
 def named(tree: Any, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Every learned parameter below ``tree`` by its dotted name, in a stable order.
+    """All parameters of a tree by dotted name, in a stable order.
 
     Examples
     --------
@@ -166,19 +165,19 @@ def named(tree: Any, names: Iterable[str] | None = None) -> dict[str, np.ndarray
     >>> named(ARD.isotropic(4))
     {'scales': array([0.5, 0.5, 0.5, 0.5]), 'radial_order': array(0.)}
     """
-    return {name: value for name, _, value in _chosen(tree, names)}
+    return {name: value for name, _, value in _select(tree, names)}
 
 
-def same_values(one: Any, two: Any) -> bool:
+def same_values(first: Any, second: Any) -> bool:
     """Whether two trees have the same parameters with the same values."""
-    mine, theirs = named(one), named(two)
-    return mine.keys() == theirs.keys() and all(
-        np.array_equal(mine[name], theirs[name]) for name in mine
+    values, other = named(first), named(second)
+    return values.keys() == other.keys() and all(
+        np.array_equal(values[name], other[name]) for name in values
     )
 
 
 def with_values(tree: Tree, values: Mapping[str, Any]) -> Tree:
-    """The same tree with some of its learned parameters replaced.
+    """The same tree with some of its parameters replaced.
 
     Examples
     --------
@@ -186,14 +185,14 @@ def with_values(tree: Tree, values: Mapping[str, Any]) -> Tree:
     >>> with_values(ContinuousDepth(), {"beta": 2.0}).beta
     2.0
     """
-    _chosen(tree, values)
+    _select(tree, values)
     return _replace(tree, values, "")
 
 
 def free(
     tree: Any, names: Iterable[str] | None = None
 ) -> Float[np.ndarray, " numbers"]:
-    """The learned parameters as one vector of unconstrained numbers.
+    """The parameters as one vector of unconstrained numbers.
 
     Examples
     --------
@@ -203,7 +202,7 @@ def free(
     """
     parts = [
         np.ravel(constraint.to_free(value))
-        for _, constraint, value in _chosen(tree, names)
+        for _, constraint, value in _select(tree, names)
     ]
     return np.concatenate([np.zeros(0), *parts])
 
@@ -213,7 +212,7 @@ def with_free(
     vector: Float[np.ndarray, " numbers"],
     names: Iterable[str] | None = None,
 ) -> Tree:
-    """The tree that a vector of free numbers describes: the inverse of :func:`free`.
+    """The tree whose parameters a free vector describes: the inverse of :func:`free`.
 
     Examples
     --------
@@ -222,7 +221,7 @@ def with_free(
     1.0
     """
     values = {}
-    for name, constraint, numbers in _cut(tree, vector, names):
+    for name, constraint, numbers in _split(tree, vector, names):
         value = constraint.from_free(numbers)
         values[name] = value if np.ndim(value) else float(value)
     return with_values(tree, values)
@@ -234,10 +233,10 @@ def free_gradient(
     vector: Float[np.ndarray, " numbers"] | None = None,
     names: Iterable[str] | None = None,
 ) -> Float[np.ndarray, " numbers"]:
-    """Gradients by name, in the parameters' own values, as one in free numbers.
+    """The gradient in the free vector, from gradients in the parameters by name.
 
-    ``vector`` is the free vector that describes the tree, where it is not
-    ``free(tree)``: unit rows, for one, forget the length of what they came from.
+    ``vector`` is the free vector from which the tree was made, if it is not
+    ``free(tree)``: unit rows, for instance, have lost the length of their free numbers.
 
     Examples
     --------
@@ -249,16 +248,16 @@ def free_gradient(
     numbers = free(tree, chosen) if vector is None else vector
     parts = [
         np.ravel(constraint.pull(part, np.asarray(gradients[name], np.float64)))
-        for name, constraint, part in _cut(tree, numbers, chosen)
+        for name, constraint, part in _split(tree, numbers, chosen)
     ]
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _cut(tree: Any, vector: np.ndarray, names: Iterable[str] | None):
-    """A free vector, cut into the numbers of each parameter."""
+def _split(tree: Any, vector: np.ndarray, names: Iterable[str] | None):
+    """The part of a free vector that belongs to each parameter."""
     chosen = [
         (name, constraint, np.shape(constraint.to_free(value)))
-        for name, constraint, value in _chosen(tree, names)
+        for name, constraint, value in _select(tree, names)
     ]
     ends = np.cumsum([0] + [int(np.prod(shape)) for _, _, shape in chosen])
     if ends[-1] != len(vector):
@@ -271,7 +270,7 @@ def _cut(tree: Any, vector: np.ndarray, names: Iterable[str] | None):
     ]
 
 
-def _chosen(
+def _select(
     tree: Any, names: Iterable[str] | None
 ) -> list[tuple[str, Constraint, np.ndarray]]:
     everything = list(_walk(tree))
@@ -281,7 +280,7 @@ def _chosen(
     known = [name for name, _, _ in everything]
     unknown = sorted(wanted - set(known))
     if unknown:
-        raise ValueError(f"no parameter is called {unknown}; there are {known}")
+        raise ValueError(f"no parameter is called {unknown}; choose from {known}")
     return [item for item in everything if item[0] in wanted]
 
 

@@ -1,4 +1,4 @@
-"""Phases: the points on the sphere at which a band's features look.
+"""Phases: the points on the sphere at which a band's features are centred.
 
 A level with as many independent phases as it has harmonics is complete: its features
 are the spherical harmonics of that level, in some basis, and where the phases lie does
@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 # Candidates that are proposed together.
-_AT_ONCE = 256
-# What is unexplained below this is rounding.
-_NOTHING = 1e-12
-# Noise on given phases, as whitening has it, and what adds more than that.
+_PROPOSALS = 256
+# A smaller unexplained variance is rounding.
+_ROUNDING = 1e-12
+# Noise on given phases, as in whitening, and a variance that exceeds it.
 _JITTER = 1e-6
 _RESOLVED = 2e-6
 
@@ -65,13 +65,13 @@ def complete_phases(level: int, dimension: int) -> Phases:
 def greedy_phases(
     candidates: Points,
     count: int,
-    shape: Callable[[np.ndarray], Any],
+    kernel: Callable[[np.ndarray], Any],
 ) -> Phases:
     """Choose ``count`` candidates, each where the ones before explain least.
 
     This maximises the determinant of the Gram matrix κ(VVᵀ) step by step: a Cholesky
     factorisation with pivoting that touches only the chosen rows, at a cost of
-    candidates × count². ``shape`` is κ, with κ(1) = 1.
+    candidates × count². ``kernel`` is κ, with κ(1) = 1.
 
     Examples
     --------
@@ -81,22 +81,22 @@ def greedy_phases(
     """
     if count > len(candidates):
         raise ValueError(
-            f"{count} phases were asked of {len(candidates)} candidates; "
-            "give more rows or ask for fewer phases"
+            f"{len(candidates)} candidates cannot give {count} phases; "
+            "pass more rows or ask for fewer phases"
         )
     factor = np.zeros((count, len(candidates)))
     unexplained = np.ones(len(candidates))
     chosen: list[int] = []
     for step in range(count):
         pivot = int(np.argmax(unexplained))
-        row = shape(np.clip(candidates @ candidates[pivot], -1.0, 1.0))
+        row = kernel(np.clip(candidates @ candidates[pivot], -1.0, 1.0))
         row = row - factor[:step, pivot] @ factor[:step]
         factor[step] = row / np.sqrt(max(unexplained[pivot], np.finfo(float).tiny))
         unexplained -= factor[step] ** 2
         chosen.append(pivot)
         unexplained[chosen] = -np.inf
-        if step + 1 < count and unexplained.max() <= _NOTHING:
-            # The rest adds nothing beyond rounding; take it in order of what it adds.
+        if step + 1 < count and unexplained.max() <= _ROUNDING:
+            # The rest is explained up to rounding; take the least explained first.
             rest = np.argsort(-unexplained, kind="stable")[: count - step - 1]
             chosen.extend(int(index) for index in rest)
             break
@@ -106,18 +106,18 @@ def greedy_phases(
 def drawn_phases(
     candidates: Points,
     count: int,
-    shape: Callable[[np.ndarray], Any],
+    kernel: Callable[[np.ndarray], Any],
     given: Float[np.ndarray, "given d"] | None = None,
     seed: int = 0,
 ) -> Phases:
-    """Draw ``count`` candidates, by how much those before leave unexplained of each.
+    """Draw ``count`` candidates with probability proportional to unexplained variance.
 
-    ``given`` phases count among those before; they are not returned. Fewer are drawn
-    where the rest is explained already. The greedy choice goes where the least is
-    explained, which is where rows are few; drawing goes where much is left to explain
-    in all. Candidates are proposed many at a time and kept with the chance that they
-    would have had one at a time, so that the work is matrix products, candidates ×
-    count² of it. ``shape`` is κ, with κ(1) = 1.
+    That is the variance at a candidate, given the phases drawn before and the ``given``
+    ones, which are not returned. Fewer phases are drawn if they explain everything. The
+    greedy choice prefers outliers, which are explained least; drawing prefers regions
+    where much is unexplained in total. Candidates are proposed in blocks and accepted
+    with the probability that they would have had one at a time, so that the work is
+    matrix products, candidates × count² of it. ``kernel`` is κ, with κ(1) = 1.
 
     References
     ----------
@@ -133,7 +133,7 @@ def drawn_phases(
     generator = np.random.default_rng(seed)
     factor = np.zeros((0, len(candidates)))
     if given is not None and len(given):
-        factor = _explained(given, candidates, shape)
+        factor = _explained_factor(given, candidates, kernel)
     unexplained = 1.0 - np.sum(factor**2, axis=0)
     before = len(factor)
     factor = np.vstack([factor, np.zeros((count, len(candidates)))])
@@ -143,12 +143,14 @@ def drawn_phases(
         chance = np.where(unexplained > _RESOLVED, unexplained, 0.0)
         if not chance.any():
             break
-        proposed = generator.choice(len(candidates), _AT_ONCE, p=chance / chance.sum())
-        among = shape(np.clip(candidates[proposed] @ candidates[proposed].T, -1, 1))
-        among = among - factor[:now, proposed].T @ factor[:now, proposed]
-        kept, root = _kept(among, unexplained[proposed], left, generator)
-        new = proposed[kept]
-        rows = shape(np.clip(candidates[new] @ candidates.T, -1, 1))
+        proposed = generator.choice(
+            len(candidates), _PROPOSALS, p=chance / chance.sum()
+        )
+        gram = kernel(np.clip(candidates[proposed] @ candidates[proposed].T, -1, 1))
+        gram = gram - factor[:now, proposed].T @ factor[:now, proposed]
+        accepted, root = _accept(gram, unexplained[proposed], left, generator)
+        new = proposed[accepted]
+        rows = kernel(np.clip(candidates[new] @ candidates.T, -1, 1))
         rows = rows - factor[:now, new].T @ factor[:now]
         rows = solve_triangular(root, rows, lower=True, overwrite_b=True)
         factor[now : now + len(new)] = rows
@@ -158,42 +160,42 @@ def drawn_phases(
     return candidates[chosen]
 
 
-def _kept(
-    among: np.ndarray,
-    proposed: np.ndarray,
-    most: int,
+def _accept(
+    gram: np.ndarray,
+    variances: np.ndarray,
+    limit: int,
     generator: np.random.Generator,
-) -> tuple[np.ndarray, Float[np.ndarray, "kept kept"]]:
-    """Which proposals are kept, and the Cholesky factor of their covariance.
+) -> tuple[np.ndarray, Float[np.ndarray, "accepted accepted"]]:
+    """Indices of the accepted proposals, and the Cholesky factor of their covariance.
 
-    ``among`` is how proposals vary together before any is kept, and ``proposed`` how
-    much each does by itself. Each is kept with the share that those kept before it
-    leave of that, unless next to nothing is left.
+    ``gram`` is the covariance of the proposals before any is accepted, ``variances``
+    its diagonal. A proposal is accepted with the probability that is the share of its
+    variance unexplained by those accepted before, if that variance is not rounding.
     """
-    unexplained, kept = proposed.copy(), []
-    rows = np.zeros((min(most, len(among)), len(among)))
-    for index, chance in enumerate(generator.random(len(among))):
-        least = max(chance * proposed[index], _RESOLVED)
-        if len(kept) == len(rows) or unexplained[index] <= least:
+    unexplained, accepted = variances.copy(), []
+    rows = np.zeros((min(limit, len(gram)), len(gram)))
+    for index, uniform in enumerate(generator.random(len(gram))):
+        threshold = max(uniform * variances[index], _RESOLVED)
+        if len(accepted) == len(rows) or unexplained[index] <= threshold:
             continue
-        step = len(kept)
-        row = among[index] - rows[:step, index] @ rows[:step]
+        step = len(accepted)
+        row = gram[index] - rows[:step, index] @ rows[:step]
         row[index] = unexplained[index]
         rows[step] = row / np.sqrt(unexplained[index])
         unexplained = unexplained - rows[step] ** 2
-        kept.append(index)
-    found = np.array(kept, int)
-    return found, np.tril(rows[: len(found), found].T)
+        accepted.append(index)
+    indices = np.array(accepted, int)
+    return indices, np.tril(rows[: len(indices), indices].T)
 
 
-def _explained(
-    given: np.ndarray, candidates: np.ndarray, shape: Callable[[np.ndarray], Any]
+def _explained_factor(
+    given: np.ndarray, candidates: np.ndarray, kernel: Callable[[np.ndarray], Any]
 ) -> np.ndarray:
-    """Rows whose squares add up to what given phases explain of each candidate."""
-    known = shape(np.clip(given @ candidates.T, -1.0, 1.0))
-    among = np.array(shape(np.clip(given @ given.T, -1.0, 1.0)))
-    among[np.diag_indices_from(among)] = 1 + _JITTER
-    return solve_triangular(np.linalg.cholesky(among), known, lower=True)
+    """L⁻¹κ(given, candidates): its squares sum to the explained variance."""
+    cross = kernel(np.clip(given @ candidates.T, -1.0, 1.0))
+    gram = np.array(kernel(np.clip(given @ given.T, -1.0, 1.0)))
+    gram[np.diag_indices_from(gram)] = 1 + _JITTER
+    return solve_triangular(np.linalg.cholesky(gram), cross, lower=True)
 
 
 def random_phases(count: int, dimension: int, seed: int = 0) -> Phases:

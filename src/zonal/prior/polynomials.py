@@ -15,7 +15,7 @@ dimension, and nothing ever overflows.
 linear image of w. Clenshaw's rule sums it without storing a level, at two operations a
 term whatever the dimension; even and odd terms run as two independent series in
 u = 2t² - 1, which halves the chain. The slope is another such series,
-so a value and its gradient cost two sweeps and no intermediate is kept: see the custom
+so a value and its gradient cost two sweeps and store no intermediate: see the custom
 derivative of :func:`chebyshev_sum`.
 
 References: Szegő, "Orthogonal Polynomials" (1939), eq. 4.9.19; Clenshaw (1955).
@@ -94,7 +94,7 @@ def gegenbauer(
 def gegenbauer_level(
     t: Float[AnyArray, "*points"], level: int, dimension: int
 ) -> Float[AnyArray, "*points"]:
-    """P_l(t) of a single level, keeping none of the levels below it.
+    """P_l(t) of a single level, without storing the levels below it.
 
     Examples
     --------
@@ -117,9 +117,9 @@ def _sweep(t, dimension):
         # (l+d-2)(P_{l+1} - P_l) = l (P_l - P_{l-1}) + (2l+d-2)(t-1) P_l; at l = 0 the
         # common factor d-2 cancels, which is what makes d = 2 an ordinary case.
         scale = level + dimension - 2
-        kept = level / scale if level else 0.0
-        gained = (2 * level + dimension - 2) / scale if level else 1.0
-        step = kept * step + gained * (drop * value)
+        momentum = level / scale if level else 0.0
+        gain = (2 * level + dimension - 2) / scale if level else 1.0
+        step = momentum * step + gain * (drop * value)
         value = value + step
         yield value if level % 2 else mirror * value
 
@@ -191,9 +191,9 @@ def chebyshev_along(
 ) -> Float[Array, "*points"]:
     """The same series, differentiable in t and along a few directions of its own.
 
-    ``amounts`` are taken to be zero: they are there to receive the derivative along
-    each of the ``tangents``. That is one sweep a direction, where the gradient in every
-    coefficient needs a sum over all points for each.
+    ``amounts`` must be zero: they receive the derivative along each of the
+    ``tangents``. That costs one sweep per direction; the gradient in all coefficients
+    costs a sum over all points per coefficient.
     """
     return _clenshaw(t, coefficients)
 
@@ -203,8 +203,8 @@ def _chebyshev_along_forward(t, coefficients, tangents, amounts):
     return _clenshaw(t, coefficients), (t, slope, coefficients, tangents)
 
 
-def _chebyshev_along_backward(kept, cotangent):
-    t, slope, coefficients, tangents = kept
+def _chebyshev_along_backward(residuals, cotangent):
+    t, slope, coefficients, tangents = residuals
     flat = (-1, t.shape[-1]) if t.ndim else (1, 1)
     ones = jnp.ones(flat[1], t.dtype)
     along = []
@@ -213,8 +213,8 @@ def _chebyshev_along_backward(kept, cotangent):
         # something already in memory it is ten times as fast.
         change = lax.optimization_barrier(_clenshaw(t, tangent) * cotangent)
         along.append(jnp.sum(change.reshape(flat) @ ones))
-    nothing = jnp.zeros_like(coefficients), jnp.zeros_like(tangents)
-    return cotangent * slope, *nothing, jnp.stack(along)
+    zeros = jnp.zeros_like(coefficients), jnp.zeros_like(tangents)
+    return cotangent * slope, *zeros, jnp.stack(along)
 
 
 chebyshev_along.defvjp(_chebyshev_along_forward, _chebyshev_along_backward)
@@ -224,10 +224,10 @@ chebyshev_along.defvjp(_chebyshev_along_forward, _chebyshev_along_backward)
 def chebyshev_columns(
     t: Float[Array, "rows columns"], coefficients: Float[Array, "terms columns"]
 ) -> Float[Array, "rows columns"]:
-    """A series of its own for each column of t, in one sweep; the series are fixed.
+    """One fixed Chebyshev series per column of t, all evaluated in one sweep.
 
-    Differentiable in t alone. Many short levels evaluated together cost one chain to
-    compile instead of one each.
+    Differentiable in t alone. Many levels evaluated together are one loop to compile
+    instead of one each.
     """
     return _clenshaw(t, coefficients[:, None, :])
 
@@ -244,8 +244,8 @@ def _chebyshev_sum_forward(t, coefficients):
     return _clenshaw(t, coefficients), (t, slope, coefficients)
 
 
-def _chebyshev_sum_backward(kept, cotangent):
-    t, slope, coefficients = kept
+def _chebyshev_sum_backward(residuals, cotangent):
+    t, slope, coefficients = residuals
     return cotangent * slope, _moments(t, cotangent, coefficients.shape[0])
 
 
@@ -290,7 +290,7 @@ def _moments(t, cotangent, terms):
     """⟨g, T_k(t)⟩ for every k, from one sweep over the entries of t.
 
     A single variadic reduction over the last axis: XLA then fuses the recurrence into
-    one loop, where a reduction a term would redo or store all terms before it.
+    one loop, where one reduction per term would recompute or store all terms before.
     """
     shape = (-1, t.shape[-1]) if t.ndim else (1, 1)
     t, cotangent = t.reshape(shape), cotangent.reshape(shape)
@@ -311,7 +311,7 @@ def _moments(t, cotangent, terms):
 
 
 def check_dimension(dimension: int) -> None:
-    """Refuse a space too small to hold a sphere."""
+    """Raise ValueError for a space too small to hold a sphere."""
     if dimension < 2:
         raise ValueError(
             f"the sphere needs a space of dimension 2 or more, got {dimension}; "
@@ -320,7 +320,7 @@ def check_dimension(dimension: int) -> None:
 
 
 def check_levels(levels: Sequence[int]) -> None:
-    """Refuse an empty or negative set of levels."""
+    """Raise ValueError for an empty set of levels, or negative levels."""
     if len(levels) == 0:
         raise ValueError("no levels were given; name at least one level, such as [0]")
     negative = [level for level in levels if level < 0]
@@ -329,13 +329,13 @@ def check_levels(levels: Sequence[int]) -> None:
 
 
 def check_points(t: AnyArray) -> None:
-    """Refuse non-finite cosines, naming the first; values being traced pass."""
+    """Raise ValueError for cosines that are not finite; traced values pass."""
     if isinstance(t, Tracer):
         return
     bad = np.argwhere(~np.isfinite(np.asarray(t)))
     if len(bad):
-        where = tuple(int(i) for i in bad[0])
+        index = tuple(int(i) for i in bad[0])
         raise ValueError(
             f"t must be finite: {len(bad)} entries are not, the first at index "
-            f"{where}; remove or impute these rows"
+            f"{index}; remove or impute these rows"
         )

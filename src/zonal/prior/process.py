@@ -5,7 +5,7 @@ import dataclasses
 from zonal.prior.angles import AngleTable
 from zonal.prior.basis import Basis
 from zonal.prior.kernels import Kernel
-from zonal.prior.parameters import POSITIVE, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, Number, check_values, parameter
 from zonal.prior.sphere import Sphere
 from zonal.saving import savable
 
@@ -15,10 +15,10 @@ __all__ = ["LocalProcess", "Process"]
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Process:
-    """A Gaussian process prior with Gaussian noise: everything that is learned."""
+    """A Gaussian process prior with Gaussian noise: all learned parameters."""
 
     basis: Basis
-    noise: Number = learned(POSITIVE, default=0.1)
+    noise: Number = parameter(POSITIVE, default=0.1)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -41,8 +41,8 @@ class LocalProcess:
 
     sphere: Sphere
     kernel: Kernel
-    variance: Number = learned(POSITIVE, default=1.0)
-    noise: Number = learned(POSITIVE, default=0.1)
+    variance: Number = parameter(POSITIVE, default=1.0)
+    noise: Number = parameter(POSITIVE, default=0.1)
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -1,12 +1,12 @@
-"""Level weights of a shape function: how much of κ(1) each level carries.
+"""Level weights of a shape function: the share of κ(1) in each level.
 
 For κ(t) = Σ_l w_l P_l(t) the weights follow from Funk-Hecke,
 
     w_l = N(l,d) · ∫ κ(cos θ) P_l(cos θ) dμ(θ),    dμ ∝ sin^{d-2} θ dθ,
 
 which Fejér's quadrature in θ resolves to about √N(l,d) roundings: perfect on a
-small sphere, worthless in high dimension, where N(l,d) is astronomic. There a second
-way takes over, in which no number is ever negative. The shape functions of networks are
+small sphere, useless in high dimension, where N(l,d) is huge. There a second method
+takes over, in which no number is ever negative. The shape functions of networks are
 power series κ(t) = Σ_n a_n tⁿ with a_n >= 0, and multiplying by t moves one level up or
 down:
 
@@ -14,9 +14,9 @@ down:
 
 Those factors are probabilities, so tⁿ = Σ_l m_nl P_l, where m_n is the law after n
 steps of a walk on the levels that starts at 0; the weights are its law at the random
-time n with probabilities a_n. Each way states its own error, level by level, and the
-smaller error wins; a weight below its error is unresolved, is returned as zero, and so
-belongs to the tail.
+time n with probabilities a_n. Each method bounds its error per level, and the method
+with the smaller error is used; a weight below its error is unresolved, is returned as
+zero, and so belongs to the tail.
 """
 
 import functools
@@ -51,7 +51,7 @@ def funk_hecke(
 
     ``shape`` must accept complex arguments inside the unit disc and have a power series
     without negative terms, as the kernels of infinitely wide networks have. The result
-    is non-negative and sums to at most one; what is missing is the tail.
+    is non-negative and sums to at most one; the remainder is the tail.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def funk_hecke(
 
 
 def _by_quadrature(shape: Shape, dimension: int, max_level: int):
-    # Harmonic counts that float64 cannot hold are hopeless here, and left to the walk.
+    # Levels whose harmonic counts exceed float64 are left to the walk.
     counts = np.array(
         [
             float(count) if count.bit_length() < 1000 else np.inf
@@ -100,7 +100,7 @@ def _integrals(shape: Shape, dimension: int, max_level: int, nodes: int):
 
 @functools.lru_cache(maxsize=64)
 def _nodes(dimension: int, count: int):
-    """Angles and masses of the sphere's own measure, total mass one.
+    """Nodes in the angle and weights of the sphere's measure, total mass one.
 
     Fejér's first rule: it converges as fast as the integrand is smooth in θ, and its
     weights are sums of cosines, exact to rounding at any count.
@@ -117,15 +117,16 @@ def _by_walk(shape: Shape, dimension: int, max_level: int):
     series = _power_series(shape)
     laws, chance = _walk(dimension, max_level)
     error = max(0.0, 1.0 - series.sum()) * chance + _SERIES_ERROR * laws.sum(axis=0)
-    # Row by row, so that a level's weight does not depend on how many are asked for.
+    # Not a matrix product: a level's weight must not depend on ``max_level``.
     return np.sum(series[:, None] * laws, axis=0), error
 
 
 @functools.lru_cache(maxsize=16)
 def _walk(dimension: int, max_level: int) -> tuple[np.ndarray, np.ndarray]:
-    """The law on the first levels after each number of steps, whatever the shape.
+    """Probabilities of the first levels after each number of steps of the walk.
 
-    And the chance, at most, that a level has of being where a longer walk ends.
+    Also returned is a bound, per level, on the probability that longer walks end there.
+    Neither depends on the shape function.
     """
     level = np.arange(max(_TERMS, max_level + 2))
     up = (level + dimension - 2) / np.maximum(2 * level + dimension - 2, 1)
@@ -138,9 +139,9 @@ def _walk(dimension: int, max_level: int) -> tuple[np.ndarray, np.ndarray]:
         # The highest level is out of reach within the steps taken, so the roll is a
         # plain shift: nothing wraps around.
         before, law = law, np.roll(up * law, 1) + np.roll((1 - up) * law, -1)
-    # The terms left out land on a level with at most the chance it has now (on one of
-    # two steps: a walk keeps its parity) if the level lies behind the walk, which
-    # reaches l after about l + l²/(d-1) steps; ahead of it anything may come.
+    # The walk reaches level l after about l + l²/(d-1) steps. Longer walks end on a
+    # level that it has passed with at most the present probability (that of one of two
+    # steps, as a walk preserves parity). For levels ahead there is no bound but one.
     behind = 4 * (level + level**2 / (dimension - 1)) < _TERMS
     chance = np.where(behind, before + law, 1.0)
     return laws, chance[: max_level + 1]

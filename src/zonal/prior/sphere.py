@@ -1,14 +1,13 @@
-"""From a row of a table to a point on the sphere.
+"""Maps from rows of a table to points on the sphere.
 
 A row x becomes z = (a⊙x, b), or (Ax, b), and then a direction s = z/|z| and a radius
 r = |z|. Only ratios to the bias matter to the direction, and the overall scale of
 (a, b) only multiplies the kernel's variance. So b is the unit: `scales` are a/b, and
 the radius is divided by √(1 + Σ (a/b)²), its root mean square over standardised
-columns. No direction of the parameters is then idle, and the variance keeps its
-meaning, the prior variance of a typical row.
+columns. All directions of the parameters then matter, and the variance is the prior
+variance of a typical row.
 
-Data that lives on a sphere already (`UnitVectors`, `LatitudeLongitude`) has nothing to
-learn here.
+The maps of data on a sphere (`UnitVectors`, `LatitudeLongitude`) have no parameters.
 """
 
 import abc
@@ -18,23 +17,23 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from zonal.prior.parameters import POSITIVE, REAL, Number, check_values, learned
+from zonal.prior.parameters import POSITIVE, REAL, Number, check_values, parameter
 from zonal.prior.polynomials import AnyArray, check_dimension
 from zonal.saving import savable
 
 __all__ = ["ARD", "LatitudeLongitude", "Projection", "Sphere", "UnitVectors"]
 
-# Degrees of longitude that are taken for such: grids start anywhere and go once round.
-_MOST_LONGITUDE = 720
+# Largest valid longitude in degrees: grids start anywhere and go round once.
+_MAX_LONGITUDE = 720
 
 
 class Sphere(abc.ABC):
-    """What every map to the sphere offers."""
+    """Base class of maps from rows to the sphere."""
 
     @property
     @abc.abstractmethod
     def n_inputs(self) -> int:
-        """Columns of a row."""
+        """Number of columns per row."""
 
     @property
     @abc.abstractmethod
@@ -62,11 +61,11 @@ class Sphere(abc.ABC):
         s_bar: Float[np.ndarray, "rows d"],
         radial_bar: Float[np.ndarray, " rows"],
     ) -> dict[str, np.ndarray]:
-        """Gradients in directions and radial factors, as ones in what is learned."""
+        """Gradients in the parameters, from those in directions and radial factors."""
         return {}
 
     def check(self, x: np.ndarray) -> None:
-        """Refuse rows that have no place on the sphere, naming the first."""
+        """Raise ValueError for rows that cannot be mapped, naming the first."""
         if x.ndim != 2 or x.shape[1] != self.n_inputs:
             raise ValueError(
                 f"expected rows of {self.n_inputs} columns, got shape {x.shape}"
@@ -84,7 +83,7 @@ class Sphere(abc.ABC):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class ARD(Sphere):
-    """One scale a column: z = (scales ⊙ x, 1), automatic relevance determination.
+    """One scale per column: z = (scales ⊙ x, 1), automatic relevance determination.
 
     Parameters
     ----------
@@ -100,8 +99,8 @@ class ARD(Sphere):
     (3, array([0.5, 0.5]))
     """
 
-    scales: Float[AnyArray, " inputs"] = learned(POSITIVE)
-    radial_order: Number = learned(REAL, default=0.0)
+    scales: Float[AnyArray, " inputs"] = parameter(POSITIVE)
+    radial_order: Number = parameter(REAL, default=0.0)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -110,7 +109,7 @@ class ARD(Sphere):
     def isotropic(cls, n_inputs: int, radial_order: float = 0.0) -> "ARD":
         """Equal scales: standardised columns together weigh as much as the bias."""
         if n_inputs < 1:
-            raise ValueError("a table needs at least one column")
+            raise ValueError(f"a table needs at least one column, got {n_inputs}")
         return cls(np.full(n_inputs, n_inputs**-0.5), radial_order)
 
     @property
@@ -123,7 +122,7 @@ class ARD(Sphere):
 
     @property
     def relevance(self) -> Float[np.ndarray, " inputs"]:
-        """Each column's share of the squared radius that the columns make together."""
+        """Each column's share of the sum of squared scales."""
         squares = np.asarray(self.scales, np.float64) ** 2
         return squares / squares.sum()
 
@@ -163,8 +162,8 @@ class Projection(Sphere):
     9
     """
 
-    matrix: Float[AnyArray, "size inputs"] = learned(REAL)
-    radial_order: Number = learned(REAL, default=0.0)
+    matrix: Float[AnyArray, "size inputs"] = parameter(REAL)
+    radial_order: Number = parameter(REAL, default=0.0)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -173,10 +172,10 @@ class Projection(Sphere):
     def random(
         cls, n_inputs: int, size: int, radial_order: float = 0.0, seed: int = 0
     ) -> "Projection":
-        """A random start of orthogonal rows that weigh as much as the bias."""
+        """A random matrix of orthogonal rows that weigh as much as the bias."""
         if not 1 <= size <= n_inputs:
             raise ValueError(
-                f"size must lie between 1 and the {n_inputs} columns, got {size}"
+                f"size must be between 1 and the {n_inputs} columns, got {size}"
             )
         normal = np.random.default_rng(seed).normal(size=(n_inputs, size))
         return cls(np.linalg.qr(normal)[0].T * size**-0.5, radial_order)
@@ -247,7 +246,7 @@ def _pull_lift(z, squares, radial_order, s_bar, radial_bar):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnitVectors(Sphere):
-    """Rows that are unit vectors already.
+    """Rows that are unit vectors.
 
     Examples
     --------
@@ -272,7 +271,7 @@ class UnitVectors(Sphere):
         self, x: Float[AnyArray, "rows inputs"]
     ) -> tuple[Float[AnyArray, "rows d"], Float[AnyArray, " rows"]]:
         xp = x.__array_namespace__()
-        # Rows within rounding of norm one pass the check; here they become exact.
+        # The check allows norms within rounding of one; here they become exact.
         norm = xp.sqrt(xp.sum(x * x, axis=1, keepdims=True))
         return x / norm, xp.ones_like(x[:, 0])
 
@@ -313,16 +312,16 @@ class LatitudeLongitude(Sphere):
     ) -> tuple[Float[AnyArray, "rows d"], Float[AnyArray, " rows"]]:
         xp = x.__array_namespace__()
         latitude, longitude = x[:, 0] * (np.pi / 180), x[:, 1] * (np.pi / 180)
-        around = xp.cos(latitude)
+        radius = xp.cos(latitude)
         direction = xp.stack(
-            [around * xp.cos(longitude), around * xp.sin(longitude), xp.sin(latitude)],
+            [radius * xp.cos(longitude), radius * xp.sin(longitude), xp.sin(latitude)],
             axis=1,
         )
         return direction, xp.ones_like(latitude)
 
     def check(self, x: np.ndarray) -> None:
         super().check(x)
-        limits = ((0, "latitude", 90), (1, "longitude", _MOST_LONGITUDE))
+        limits = ((0, "latitude", 90), (1, "longitude", _MAX_LONGITUDE))
         for column, name, limit in limits:
             bad = np.flatnonzero(np.abs(x[:, column]) > limit)
             if len(bad):
