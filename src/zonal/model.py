@@ -19,7 +19,7 @@ from zonal.engine.features import quiet_phases
 from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals, Posterior
 from zonal.engine.resizing import enlarged
-from zonal.inference.local import LocalSolution
+from zonal.inference.local import LocalSolution, StoredTable
 from zonal.inference.natural_gradient import Watch
 from zonal.inference.problem import Problem, TargetSums, count_targets
 from zonal.inference.solution import Solution
@@ -34,6 +34,7 @@ from zonal.inference.solving import (
 from zonal.learning.by_bound import Learner
 from zonal.learning.checkpoints import remove_progress
 from zonal.learning.learners import learner_for
+from zonal.learning.neighbour_run import NeighbourRun
 from zonal.learning.recipe import Recipe, scaling_of
 from zonal.learning.state import Progress, Step
 from zonal.likelihoods.base import Likelihood
@@ -124,6 +125,8 @@ def fit_outputs(
     recipe = Recipe() if recipe is None else recipe
     likelihood = Gaussian() if likelihood is None else likelihood
     tasks = [_Task.of(source, likelihood, recipe) for source in sources]
+    if recipe.n_neighbors:
+        return _fit_by_neighbours(tasks, recipe, callback, checkpoint)
     varying = [task for task in tasks if task.varies]
     if not varying:
         recipe, varying = dataclasses.replace(recipe, most_steps=0), tasks[:1]
@@ -137,6 +140,44 @@ def fit_outputs(
         models.append(model)
         stops.append(stopped)
     if checkpoint is not None and progress.done and not any(stops):
+        remove_progress(checkpoint)
+    return tuple(models)
+
+
+def _fit_by_neighbours(
+    tasks: "Sequence[_Task]",
+    recipe: Recipe,
+    callback: Callable[[Step], Any] | None,
+    checkpoint: str | os.PathLike | None,
+) -> "tuple[Model, ...]":
+    """Store the rows, and learn one kernel for the nearest rows of all targets."""
+    likelihood = tasks[0].problem.likelihood
+    if not likelihood.conjugate:
+        raise ValueError(
+            "n_neighbors is for normal noise; leave it at 0 for "
+            f"{type(likelihood).__name__}"
+        )
+    tables = [StoredTable.of(task.problem.source) for task in tasks]
+    rows = StoredTable.side_by_side(tables)
+    run = NeighbourRun(rows, recipe, callback, checkpoint)
+    state = run.learn()
+    solutions = [
+        LocalSolution(
+            state.best,
+            Gaussian(state.best.noise),
+            table,
+            recipe.n_neighbors,
+            state.validation * table.rows,
+        )
+        for table in tables
+    ]
+    models = []
+    for task, solution in zip(tasks, solutions, strict=True):
+        if recipe.calibrated and task.varies:
+            sample = task.problem.source.sample(_MOST_RESIDUALS, recipe.seed)
+            solution = calibrate(solution, sample)
+        models.append(Model(task.scaling, solution, tuple(run.history)))
+    if checkpoint is not None and not run.stopped:
         remove_progress(checkpoint)
     return tuple(models)
 

@@ -206,6 +206,11 @@ class _OnCluster(SphericalGP):
         checkpoint=None,
     ):
         self._check_checkpoint(checkpoint)
+        if self.n_neighbors:
+            raise ValueError(
+                "neighbours need all rows on one machine; on a cluster leave "
+                f"n_neighbors at 0, or take {self._kind.__name__}"
+            )
         with _resumable(checkpoint):
             pieces = self._computed(given)
             return self._fit_pieces(pieces, of_targets, given.target_name, checkpoint)

@@ -132,6 +132,7 @@ class SphericalGP(
         n_features=512,
         *,
         solve_features=None,
+        n_neighbors=0,
         kernel="continuous-depth",
         layout="banded",
         likelihood="auto",
@@ -150,6 +151,7 @@ class SphericalGP(
     ):
         self.n_features = n_features
         self.solve_features = solve_features
+        self.n_neighbors = n_neighbors
         self.kernel = kernel
         self.layout = layout
         self.likelihood = likelihood

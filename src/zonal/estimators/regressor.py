@@ -35,6 +35,11 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         default up to four times as many, as long as a pass with them takes seconds:
         2048 for up to a hundred thousand rows, as many as learned with for millions,
         and for likelihoods other than normal noise.
+    n_neighbors : int, default=0
+        Nearest rows to predict from, instead of features; 0 for features. Rough
+        functions gain most, and fits are many times faster; 64 to 256 are good choices.
+        The rows are then stored in the model. With normal noise only, and not on
+        clusters.
     kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
         The network whose infinitely wide limit is the prior. All but
         ``"continuous-depth"`` have as many layers as ``depth`` says, or one.

@@ -73,6 +73,7 @@ def recipe_of(estimator: Any, sphere: Sphere | None) -> Recipe:
     return Recipe(
         n_features=estimator.n_features,
         solve_features=estimator.solve_features,
+        n_neighbors=estimator.n_neighbors,
         layout=estimator.layout,
         kernel=kernel_of(estimator.kernel, estimator.depth),
         sphere=sphere,

@@ -104,7 +104,10 @@ def captured_of(estimator: Any) -> list[tuple[str, float]]:
     An average over the rows that were fitted to.
     """
     first = estimator.models_[0]
-    basis, table = first.process.basis, first.statistics.uncaptured
+    basis = first.process.basis
+    if not basis.incomplete:
+        return []
+    table = first.statistics.uncaptured
     count = table.count.astype(np.float64)
     whole = float(count @ table.prior)
     if whole <= 0:

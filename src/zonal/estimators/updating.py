@@ -161,6 +161,11 @@ class ChangingGP(SphericalGP):
         (True, True)
         """
         check_is_fitted(self)
+        if self.n_neighbors:
+            raise ValueError(
+                "a model that predicts from neighbours has no features; fit with "
+                "n_neighbors=0 for features"
+            )
         given = Given(X, y, sample_weight, target, weight, exposure)
         sources = self._sources(given)
         recipe = dataclasses.replace(

@@ -23,17 +23,17 @@ from zonal.prior.parameters import Fields
 from zonal.prior.process import LocalProcess, Process
 from zonal.saving import savable
 from zonal.tables.chunks import Chunk
-from zonal.tables.repeats import merged_rows
+from zonal.tables.repeats import DistinctRows, merged_rows
 from zonal.tables.sources import Source
 
-__all__ = ["LocalSolution", "LocalStatistics"]
+__all__ = ["LocalSolution", "StoredTable"]
 
 _BLOCK = 65_536
 
 
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
-class LocalStatistics:
+class StoredTable:
     """Distinct rows: inputs in float32, mean target, weight and spread of targets."""
 
     x: Float[np.ndarray, "distinct inputs"]
@@ -42,7 +42,7 @@ class LocalStatistics:
     spread: Float[np.ndarray, " distinct"]
 
     @classmethod
-    def of(cls, source: Source) -> "LocalStatistics":
+    def of(cls, source: Source) -> "StoredTable":
         """All rows of a source; those of weight zero are left out."""
         parts = [
             cls._merged(
@@ -56,7 +56,7 @@ class LocalStatistics:
         return cls.joined(parts)
 
     @classmethod
-    def joined(cls, parts: "list[LocalStatistics]") -> "LocalStatistics":
+    def joined(cls, parts: "list[StoredTable]") -> "StoredTable":
         """The rows of several tables, each distinct row once."""
         if len(parts) == 1:
             return parts[0]
@@ -69,7 +69,7 @@ class LocalStatistics:
     @classmethod
     def _merged(
         cls, x: np.ndarray, y: np.ndarray, weight: np.ndarray, spread: np.ndarray
-    ) -> "LocalStatistics":
+    ) -> "StoredTable":
         distinct = merged_rows(x, y, weight)
         known = distinct.group >= 0
         before = np.bincount(
@@ -82,6 +82,18 @@ class LocalStatistics:
             distinct.spread + before,
         )
 
+    @staticmethod
+    def side_by_side(tables: "list[StoredTable]") -> DistinctRows:
+        """The same rows with several targets, for learning."""
+        first = tables[0]
+        return DistinctRows(
+            first.x.astype(np.float64),
+            np.column_stack([table.y for table in tables]),
+            first.weight,
+            np.column_stack([table.spread for table in tables]),
+            np.arange(len(first)),
+        )
+
     def __len__(self) -> int:
         return len(self.x)
 
@@ -90,7 +102,7 @@ class LocalStatistics:
         """Rows, counted by weight."""
         return float(self.weight.sum())
 
-    def without(self, other: "LocalStatistics") -> "LocalStatistics":
+    def without(self, other: "StoredTable") -> "StoredTable":
         """These rows without others, which must be among them."""
         place = self.find(other.x)
         missing = np.flatnonzero(place < 0)
@@ -116,7 +128,7 @@ class LocalStatistics:
         spread[place] = np.maximum(spread[place] - other.spread - apart, 0.0)
         weight[place], y[place] = np.where(gone, 0.0, rest), mean
         kept = weight > 0
-        return LocalStatistics(self.x[kept], y[kept], weight[kept], spread[kept])
+        return StoredTable(self.x[kept], y[kept], weight[kept], spread[kept])
 
     def find(self, x: Float[np.ndarray, "rows inputs"]) -> Int[np.ndarray, " rows"]:
         """Index of each of some rows among these, -1 where it is not one of them."""
@@ -137,7 +149,7 @@ class LocalSolution(Fields):
 
     process: LocalProcess
     likelihood: Likelihood
-    table: LocalStatistics
+    table: StoredTable
     n_neighbors: int
     bound: float = np.nan
 
@@ -149,7 +161,7 @@ class LocalSolution(Fields):
         return (Process(basis, prior.noise),)
 
     @property
-    def statistics(self) -> tuple[LocalStatistics, ...]:
+    def statistics(self) -> tuple[StoredTable, ...]:
         """The stored rows."""
         return (self.table,)
 
@@ -269,31 +281,29 @@ class LocalSolution(Fields):
             "with n_neighbors=0 for features that have"
         )
 
-    def with_table(self, table: LocalStatistics) -> "LocalSolution":
+    def with_table(self, table: StoredTable) -> "LocalSolution":
         """The same process with other stored rows."""
         return dataclasses.replace(self, table=table, bound=np.nan)
 
 
 @add_rows.register
 def _(solution: LocalSolution, source: Source) -> LocalSolution:
-    more = LocalStatistics.of(source)
-    return solution.with_table(LocalStatistics.joined([solution.table, more]))
+    more = StoredTable.of(source)
+    return solution.with_table(StoredTable.joined([solution.table, more]))
 
 
 @forget_rows.register
 def _(solution: LocalSolution, source: Source) -> LocalSolution:
-    return solution.with_table(solution.table.without(LocalStatistics.of(source)))
+    return solution.with_table(solution.table.without(StoredTable.of(source)))
 
 
 @merge_rows.register
 def _(solution: LocalSolution, other: LocalSolution) -> LocalSolution:
-    return solution.with_table(LocalStatistics.joined([solution.table, other.table]))
+    return solution.with_table(StoredTable.joined([solution.table, other.table]))
 
 
 @without_rows.register
 def _(solution: LocalSolution) -> LocalSolution:
     table = solution.table
-    empty = LocalStatistics(
-        table.x[:0], table.y[:0], table.weight[:0], table.spread[:0]
-    )
+    empty = StoredTable(table.x[:0], table.y[:0], table.weight[:0], table.spread[:0])
     return solution.with_table(empty)

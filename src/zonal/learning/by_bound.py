@@ -45,7 +45,7 @@ from zonal.learning.checkpoints import (
 )
 from zonal.learning.recipe import Recipe
 from zonal.learning.screening import paired_scales
-from zonal.learning.state import Progress, Step
+from zonal.learning.state import LearningStoppedWarning, Progress, Step
 from zonal.likelihoods.noise import Gaussian
 from zonal.prior.basis import Basis
 from zonal.prior.kernels import ContinuousDepth, Kernel
@@ -57,10 +57,6 @@ from zonal.tables.sampling import row_bits, thin
 from zonal.tables.sources import Source, source_of
 
 __all__ = ["LearningStoppedWarning", "learn"]
-
-
-class LearningStoppedWarning(UserWarning):
-    """Learning was stopped before it was done."""
 
 
 def learn(

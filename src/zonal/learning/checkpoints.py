@@ -3,8 +3,8 @@
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
-from zonal.learning.state import Progress
 from zonal.saving import FileError, part_of, read, write
 
 __all__ = [
@@ -31,14 +31,12 @@ def check_place(path: str | os.PathLike) -> None:
         )
 
 
-def save_progress(
-    path: str | os.PathLike, progress: Progress, fingerprint: str
-) -> None:
+def save_progress(path: str | os.PathLike, progress: Any, fingerprint: str) -> None:
     """Write a checkpoint, replacing the one before in a single move."""
     write(path, {"fingerprint": fingerprint, "progress": progress}, "checkpoint")
 
 
-def load_progress(path: str | os.PathLike, fingerprint: str) -> Progress | None:
+def load_progress(path: str | os.PathLike, fingerprint: str) -> Any:
     """Read a checkpoint of the same run; None where there is none yet."""
     try:
         found = read(path, "checkpoint")

@@ -28,6 +28,11 @@ class Recipe:
         thousand rows, 1000 for half a million. (Likelihoods other than normal noise
         take many passes, and no more features unless they are asked for. Layouts other
         than banded are solved with what they are learned with.)
+    n_neighbors
+        Predict from this many nearest rows instead of features; 0 for features. The
+        rows are then stored in the model, the kernel has all its levels, and it is
+        learned by leave-one-out densities (`zonal.learning.by_neighbours`). For normal
+        noise.
     layout
         ``"banded"``, ``"sparse"`` or ``"harmonics"``.
     n_levels
@@ -74,6 +79,7 @@ class Recipe:
 
     n_features: int = 512
     solve_features: int | None = None
+    n_neighbors: int = 0
     layout: str = "banded"
     n_levels: int = 8
     kernel: Kernel | None = None
@@ -101,6 +107,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
+        if self.n_neighbors < 0:
+            raise ValueError(f"n_neighbors must be 0 or more, got {self.n_neighbors}")
         others = (None, self.n_features)
         if self.layout in ("sparse", "harmonics") and self.solve_features not in others:
             raise ValueError(

@@ -9,7 +9,11 @@ from zonal.inference.solution import Solution
 from zonal.prior.process import Process
 from zonal.saving import savable
 
-__all__ = ["Progress", "Step"]
+__all__ = ["LearningStoppedWarning", "Progress", "Step"]
+
+
+class LearningStoppedWarning(UserWarning):
+    """Learning was stopped before it was done."""
 
 
 @savable

@@ -210,6 +210,8 @@ def band_energies(
     bands: tuple[Band | CompleteLevel, ...], kernel: Kernel, dimension: int
 ) -> Float[np.ndarray, " bands"]:
     """Each band's share of κ(1) = 1."""
+    if not bands:
+        return np.zeros(0)
     top = max(band.first if band.last is None else band.last for band in bands)
     weights = kernel.level_weights(dimension, top)
     return np.array(

@@ -1,0 +1,127 @@
+"""A run of learning by neighbours: its clock, callbacks, interrupts and checkpoints."""
+
+import hashlib
+import os
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from zonal.learning.by_neighbours import Info, Settings, State, init, round_of_steps
+from zonal.learning.checkpoints import check_place, load_progress, save_progress
+from zonal.learning.recipe import Recipe
+from zonal.learning.state import LearningStoppedWarning, Step
+from zonal.prior.kernels import ContinuousDepth
+from zonal.prior.process import LocalProcess
+from zonal.prior.sphere import ARD
+from zonal.tables.repeats import DistinctRows
+
+__all__ = ["NeighbourRun"]
+
+
+# The kernel's decay where nothing is learned: that of a network with one layer.
+_BETA = 2.0
+
+
+class NeighbourRun:
+    """Learns from all rows of a table, and reports every round as a `Step`.
+
+    After `learn`, ``stopped`` says why learning ended early, if it did.
+    """
+
+    def __init__(
+        self,
+        rows: DistinctRows,
+        recipe: Recipe,
+        callback: Callable[[Step], Any] | None = None,
+        checkpoint: str | os.PathLike | None = None,
+    ):
+        if checkpoint is not None:
+            check_place(checkpoint)
+        self._rows = rows
+        self._recipe = recipe
+        self._settings = Settings()
+        self._callback = callback
+        self._checkpoint = checkpoint
+        self._begin = time.monotonic()
+        self.stopped: str | None = None
+        self.history: list[Step] = []
+
+    def learn(self) -> State:
+        """Round after round until validation rows are not predicted better."""
+        state = self._resumed()
+        recipe = self._recipe
+        if state is None and len(self._rows) < 2:
+            return self._unlearned()
+        try:
+            if state is None:
+                state, info = init(
+                    self._rows,
+                    self._settings,
+                    recipe.sphere,
+                    recipe.kernel,
+                    recipe.seed,
+                )
+                self._report(info)
+                self._save(state)
+            while not state.done and not self.stopped:
+                state, info = round_of_steps(
+                    self._rows, self._settings, state, recipe.seed
+                )
+                self._report(info)
+                self._save(state)
+        except KeyboardInterrupt:
+            if state is None:
+                raise
+            self.stopped = "an interrupt"
+        if self.stopped:
+            warnings.warn(
+                f"learning was stopped by {self.stopped}; "
+                "the best parameters so far are kept",
+                LearningStoppedWarning,
+                stacklevel=4,
+            )
+        return state
+
+    def _unlearned(self) -> State:
+        """The prior as it is, where there is no other row to learn from."""
+        sphere = self._recipe.sphere or ARD.isotropic(self._rows.x.shape[1])
+        kernel = self._recipe.kernel or ContinuousDepth(_BETA)
+        process = LocalProcess(sphere, kernel)
+        return State(process, process, done=True)
+
+    def _report(self, info: Info) -> None:
+        seconds = time.monotonic() - self._begin
+        step = Step(info.stage, info.number, info.rows, info.validation, seconds)
+        self.history.append(step)
+        limit = self._recipe.max_seconds
+        if self._callback is not None and self._callback(step):
+            self.stopped = "a callback"
+        elif limit is not None and seconds > limit:
+            self.stopped = f"the limit of {limit:g} seconds"
+
+    def _save(self, state: State) -> None:
+        if self._checkpoint is not None and not self.stopped:
+            kept = (state, tuple(self.history))
+            save_progress(self._checkpoint, kept, self._fingerprint())
+
+    def _resumed(self) -> State | None:
+        if self._checkpoint is None:
+            return None
+        found = load_progress(self._checkpoint, self._fingerprint())
+        if found is None:
+            return None
+        state, history = found
+        self.history = list(history)
+        self._begin -= history[-1].seconds if history else 0.0
+        return state
+
+    def _fingerprint(self) -> str:
+        """A digest of the recipe and the rows: a checkpoint must agree with both."""
+        digest = hashlib.blake2b(repr(self._recipe).encode(), digest_size=16)
+        rows = self._rows
+        for column in (rows.x, rows.y, rows.weight, rows.spread):
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
