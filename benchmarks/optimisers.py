@@ -21,7 +21,7 @@ import time
 import warnings
 
 import numpy as np
-from zonal_bench.scores import number_scores
+from zonal_bench.scores import normal, number_scores
 from zonal_bench.tables import Split, data_folder, uci_split
 
 from zonal import ArraySource, Recipe, whiten
@@ -94,7 +94,8 @@ def told(name: str, process: Process, steps: int, split: Split, scaling) -> None
     statistics = collect(whiten(process.basis, "float64"), source)
     process = fit_scales(statistics, process)
     bound = evaluate(statistics, process).value / statistics.rows
-    prediction = Posterior(process, statistics).predict(scaling.inputs(split.x_test))
+    found = Posterior(process, statistics).predict(scaling.inputs(split.x_test))
+    prediction = normal(found.mean, found.variance + float(process.noise))
     scores = number_scores(prediction, split.y_test)
     print(
         f"    {name:14}{steps:5} steps  bound {bound:8.4f}  RMSE {scores['rmse']:.4f}"

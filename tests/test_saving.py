@@ -85,7 +85,7 @@ def test_a_failing_write_leaves_the_file_before(tmp_path):
         (lambda data: data[: len(data) // 2], "not the whole of one"),
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "altered or damaged"),
         (lambda data: data.replace(b'\\"$dict\\"', b'\\"$dic1\\"'), "altered"),
-        (lambda data: data.replace(b'"format":"1"', b'"format":"9"'), "update zonal"),
+        (lambda data: data.replace(b'"format":"2"', b'"format":"9"'), "update zonal"),
         (lambda data: data.replace(b'"zonal":"test"', b'"zonal":"tent"'), "not a test"),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_stranger_is_never_made(tmp_path, monkeypatch):
     process = Process(Basis.build(ARD.isotropic(1), ContinuousDepth(), 9), 0.1)
     write(path, {"value": process}, "test")
     monkeypatch.delitem(zonal.saving._KINDS, "Process")
-    with pytest.raises(FileError, match="no kind of thing"):
+    with pytest.raises(FileError, match="not a class that zonal stores"):
         read(path, "test")
 
 

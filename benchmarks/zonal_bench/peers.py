@@ -421,8 +421,8 @@ def shaped(method: Method) -> Method:
 
             def predict_shaped(rows, predict=predict, shape=shape):
                 found = predict(rows)
-                variance = shape.spread * found.variance_y
-                return dataclasses.replace(found, variance_y=variance, shape=shape)
+                likelihood = dataclasses.replace(found.likelihood, calibration=shape)
+                return dataclasses.replace(found, likelihood=likelihood)
 
             yield Answer(predict_shaped, answer.told)
 

@@ -16,7 +16,6 @@ from zonal import SphericalGPRegressor, load
 from zonal.cli.app import run
 from zonal.cli.app import zonal as group
 from zonal.cli.data import Part, guessed_task, look_at
-from zonal.estimators.summary import statistics_of
 from zonal.tables.streams import Stream
 
 
@@ -472,7 +471,7 @@ def test_places_with_gaps_are_left_out(tmp_path, monkeypatch):
     assert code == 0, said
     model = load(tmp_path / "m.zonal")
     assert model.geometry == "sphere"
-    assert statistics_of(model).rows + model.metrics_["rows"] == 55
+    assert model.n_samples_seen_ + model.metrics_["rows"] == 55
 
 
 def test_a_reader_that_has_seen_enough(folder):
