@@ -45,11 +45,11 @@ from zonal import (
     Recipe,
     StudentT,
     fit,
-    fit_likelihood,
     whiten,
 )
 from zonal.engine.statistics import collect
-from zonal.inference.natural_gradient import infer
+from zonal.inference.natural_gradient import Effort, Watch, infer
+from zonal.inference.problem import Problem
 from zonal.tables.sources import source_of
 
 
@@ -59,7 +59,7 @@ def fit_classifier(x, y, x_test, features: int = 512, **choices):
     recipe = Recipe(n_features=features, **choices)
     begin = time.perf_counter()
     source = ArraySource(x, labels.codes(y))
-    model = fit_likelihood(source, labels.likelihood(), recipe)
+    model = fit(source, recipe, labels.likelihood())
     seconds = time.perf_counter() - begin
     return model.predict(x_test).probabilities(), seconds, model
 
@@ -80,7 +80,7 @@ def scale(rows: int, **_) -> None:
     predicted, seconds, model = fit_classifier(x[train], y[train], x[test])
     best = roc_auc_score(y[test], probability[test])
     auc = roc_auc_score(y[test], predicted[:, 1])
-    basis = model.inferred.processes[0].basis
+    basis = model.process.basis
     source = ArraySource(x[train], y[train])
     begin = time.perf_counter()
     collect(whiten(basis), source)
@@ -101,7 +101,7 @@ def counts(data: str | None, **_) -> None:
     y, y_test = hires[~test], hires[test]
     for likelihood in (Poisson(), NegativeBinomial()):
         begin = time.perf_counter()
-        model = fit_likelihood(ArraySource(x[~test], y), likelihood)
+        model = fit(ArraySource(x[~test], y), likelihood=likelihood)
         seconds = time.perf_counter() - begin
         prediction = model.predict(x[test])
         density = float(np.mean(prediction.log_density(y_test)))
@@ -132,7 +132,7 @@ def robust(**_) -> None:
     for name, model in (
         ("normal noise, clean", fit(ArraySource(x, clean))),
         ("normal noise, 5 % outliers", fit(ArraySource(x, y))),
-        ("Student-t, 5 % outliers", fit_likelihood(ArraySource(x, y), StudentT())),
+        ("Student-t, 5 % outliers", fit(ArraySource(x, y), likelihood=StudentT())),
     ):
         error = np.sqrt(np.mean((model.predict(x_test).mean - f_test) ** 2))
         print(f"  {name:30}RMSE to the truth {error:.4f}", flush=True)
@@ -150,7 +150,7 @@ def noise(**_) -> None:
     x_test, y_test = rows(1)
     for name, model in (
         ("homoscedastic", fit(ArraySource(x, y))),
-        ("heteroscedastic", fit_likelihood(ArraySource(x, y), Heteroscedastic())),
+        ("heteroscedastic", fit(ArraySource(x, y), likelihood=Heteroscedastic())),
     ):
         nll = -float(np.mean(model.predict(x_test).log_density(y_test)))
         print(f"  {name:20}NLL {nll:.4f}", flush=True)
@@ -185,20 +185,16 @@ def trace_bounds(x: np.ndarray, y: np.ndarray, features: int):
     labels = Labels.of(y)
     codes = labels.codes(y)
     recipe = Recipe(n_features=features, most_steps=30, most_rows=6000)
-    model = fit_likelihood(ArraySource(x, codes), labels.likelihood(), recipe)
+    model = fit(ArraySource(x, codes), recipe, labels.likelihood())
     source = ArraySource(model.scaling.inputs(x), codes)
-    fixed = model.inferred.processes, model.likelihood, model.inferred.offsets
+    solution = model.solution
 
     def passes(rows, start=None):
         seconds, begin = [], time.perf_counter()
-        state = infer(
-            fixed[0],
-            rows,
-            *fixed[1:],
-            start,
-            dtype=np.float64,
-            callback=lambda *_: seconds.append(time.perf_counter() - begin),
-        )
+        problem = Problem(rows, solution.likelihood, solution.offsets)
+        watch = Watch(lambda *_: seconds.append(time.perf_counter() - begin))
+        effort = Effort(np.float64)
+        state = infer(problem, solution.processes, start, effort, watch=watch)
         return state, (np.array(state.bounds) / len(y), np.array(seconds))
 
     few, _ = passes(source_of(source.sample(6000)))

@@ -17,11 +17,11 @@ import time
 import numpy as np
 from scipy.spatial import KDTree
 from zonal_bench.tables import (
-    read_columns,
-    load_covtype_split,
     find_data_folder,
+    load_covtype_split,
     load_flights_split,
     load_uci_split,
+    read_columns,
 )
 
 from zonal.engine.neighbours import Neighbours
@@ -40,7 +40,11 @@ def rows_of(folder, name: str) -> np.ndarray:
         parts = read_columns(folder, "covtype")
         x = np.column_stack([parts[one] for one in list(parts)[:-1]]).astype(float)
     else:
-        split = load_flights_split(folder) if name == "flights" else load_uci_split(folder, name)
+        split = (
+            load_flights_split(folder)
+            if name == "flights"
+            else load_uci_split(folder, name)
+        )
         x = split.x[:FLIGHTS].astype(float)
     x = x[:, x.std(axis=0) > 0]
     x = (x - x.mean(axis=0)) / x.std(axis=0)

@@ -21,7 +21,7 @@ import time
 import warnings
 
 import numpy as np
-from zonal_bench.scores import score_numbers
+from zonal_bench.scores import make_normal, score_numbers
 from zonal_bench.tables import Split, find_data_folder, load_uci_split
 
 from zonal import ArraySource, Recipe, whiten
@@ -96,7 +96,8 @@ def print_scores(
     statistics = collect(whiten(process.basis, "float64"), source)
     process = fit_scales(statistics, process)
     bound = evaluate(statistics, process).value / statistics.rows
-    prediction = Posterior(process, statistics).predict(scaling.inputs(split.x_test))
+    predicted = Posterior(process, statistics).predict(scaling.inputs(split.x_test))
+    prediction = make_normal(predicted.mean, predicted.variance + float(process.noise))
     scores = score_numbers(prediction, split.y_test)
     print(
         f"    {name:14}{steps:5} steps  bound {bound:8.4f}  RMSE {scores['rmse']:.4f}"

@@ -9,12 +9,12 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from zonal import ArraySource, Prediction, Recipe, UnitVectors, fit
-from zonal import model as model_module
+from zonal.learning.schedule import Schedule
 from zonal.tables.scaling import ConstantWarning
 
-pytestmark = pytest.mark.usefixtures("few_starts")
-
-SMALL = Recipe(n_features=40, solve_features=40, most_steps=20)
+# The tests here do not depend on where learning starts.
+ONE_START = Schedule(start_scales=(0.5,), start_levels=(10,))
+SMALL = Recipe(n_features=40, solve_features=40, most_steps=20, schedule=ONE_START)
 
 
 def table(rows=400, seed=0):
@@ -27,11 +27,12 @@ def table(rows=400, seed=0):
 
 
 def in_float64(model):
-    return dataclasses.replace(model, dtype=np.float64)
+    solution = dataclasses.replace(model.solution, dtype=np.float64)
+    return dataclasses.replace(model, solution=solution)
 
 
 @pytest.fixture(scope="module")
-def model(few_starts):
+def model():
     x, y, _ = table()
     return fit(ArraySource(x, y), SMALL)
 
@@ -76,9 +77,9 @@ def test_models_of_different_fits_do_not_merge(model):
     other = fit(ArraySource(x, y + 1), SMALL)
     with pytest.raises(ValueError, match="standardise their tables differently"):
         model.merge(other)
-    moved = dataclasses.replace(
-        model, process=dataclasses.replace(model.process, noise=0.5)
-    )
+    noisy = dataclasses.replace(model.process, noise=0.5)
+    solution = dataclasses.replace(model.solution, processes=(noisy,))
+    moved = dataclasses.replace(model, solution=solution)
     with pytest.raises(ValueError, match="different parameters"):
         model.merge(moved)
     with pytest.raises(ValueError, match="cannot be taken out"):
@@ -163,7 +164,7 @@ def test_streams_read_side_by_side_leave_blas_as_it_was(model):
 
 def test_leave_one_out_is_the_prediction_without_the_row(model):
     x, y, _ = table()
-    left_out = Prediction.joined(model.leave_one_out(ArraySource(x, y)))
+    left_out = Prediction.joined(list(model.leave_one_out(ArraySource(x, y))))
     for row in (0, 17):
         one = ArraySource(x[row : row + 1], y[row : row + 1])
         truth = model.forget(one).predict(x[row : row + 1])
@@ -192,7 +193,8 @@ def test_rounding_chunks_and_order_hardly_matter(model, monkeypatch):
     assert np.abs(model.predict(places).mean - truth.mean).max() < 1e-3 * width
     order = np.random.default_rng(0).permutation(len(x))
     monkeypatch.setattr("zonal.engine.passes.CHUNK_ROWS", 37)
-    monkeypatch.setattr("zonal.model._AFFORDABLE", 0)  # sums in float32
+    # Sums in float32.
+    monkeypatch.setattr("zonal.inference.solving._EXACT_WORK", 0.0)
     again = model.emptied().add(ArraySource(x[order], y[order]))
     assert np.abs(again.predict(places).mean - truth.mean).max() < 1e-3 * width
 
@@ -292,15 +294,17 @@ def test_weights_repeat_rows():
         ArraySource(x, y, np.array([1.0, 1.0, -1.0] * 20))
 
 
-def test_sums_too_coarse_for_the_noise_are_taken_again(monkeypatch):
+def test_sums_too_coarse_for_the_noise_are_taken_again():
     x = np.random.default_rng(0).normal(size=(3000, 2))
     y = np.sin(x[:, 0]) + 0.1 * x[:, 1]
     source = ArraySource(x, y)
-    recipe = Recipe(n_features=100, solve_features=100, most_steps=3)
+    recipe = dataclasses.replace(
+        SMALL, n_features=100, solve_features=100, most_steps=3
+    )
     fine = fit(source, recipe)
-    monkeypatch.setattr(model_module, "_AFFORDABLE", 0)
-    coarse = fit(source, recipe)
+    single = dataclasses.replace(recipe, dtype="float32")
+    coarse = fit(source, single)
     assert coarse.statistics.uncaptured.parts.dtype == np.float64
     np.testing.assert_allclose(coarse.bound, fine.bound, rtol=1e-6)
     noisy = ArraySource(x, y + np.random.default_rng(1).normal(size=3000))
-    assert fit(noisy, recipe).statistics.uncaptured.parts.dtype == np.float32
+    assert fit(noisy, single).statistics.uncaptured.parts.dtype == np.float32

@@ -85,7 +85,7 @@ def test_a_failing_write_leaves_the_file_before(tmp_path):
         (lambda data: data[: len(data) // 2], "is truncated"),
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "damaged or was altered"),
         (lambda data: data.replace(b'\\"$dict\\"', b'\\"$dic1\\"'), "altered"),
-        (lambda data: data.replace(b'"format":"1"', b'"format":"9"'), "update zonal"),
+        (lambda data: data.replace(b'"format":"2"', b'"format":"9"'), "update zonal"),
         (lambda data: data.replace(b'"zonal":"test"', b'"zonal":"tent"'), "not a test"),
     ],
 )

@@ -10,12 +10,11 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
-from zonal.generalised import fit_likelihood
 
-from zonal.engine.posterior import Prediction
 from zonal.learning.recipe import Recipe
 from zonal.likelihoods.classes import Labels
 from zonal.model import fit
+from zonal.prediction import Prediction
 from zonal.prior.basis import Basis
 from zonal.prior.kernels import ContinuousDepth
 from zonal.prior.polynomials import harmonic_count
@@ -92,16 +91,14 @@ def _train_zonal(split: Split, settings: Settings, **choices: Any) -> Answers:
         chosen["n_features"] = settings.features
     recipe = Recipe(**chosen)
     rows = ArraySource(split.x, split.y)
-    if not split.classes:
-        model = fit(rows, recipe)
-        yield Answer(model.predict, _collect_facts(model.process.basis))
-        return
-    likelihood = Labels.of(split.y).likelihood()
-    classifier = fit_likelihood(rows, likelihood, recipe)
-    yield Answer(
-        lambda x: classifier.predict(x).probabilities(),
-        _collect_facts(classifier.inferred.processes[0].basis),
-    )
+    likelihood = Labels.of(split.y).likelihood() if split.classes else None
+    model = fit(rows, recipe, likelihood)
+
+    def predict(x: np.ndarray) -> Prediction | np.ndarray:
+        predicted = model.predict(x)
+        return predicted.probabilities() if split.classes else predicted
+
+    yield Answer(predict, _collect_facts(model.process.basis))
 
 
 def _collect_facts(basis: Basis) -> dict[str, Any]:

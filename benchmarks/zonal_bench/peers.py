@@ -435,8 +435,8 @@ def add_calibration(method: Method) -> Method:
 
             def predict_calibrated(rows, predict=predict, shape=shape):
                 predicted = predict(rows)
-                variance = shape.spread * predicted.variance_y
-                return dataclasses.replace(predicted, variance_y=variance, shape=shape)
+                noise = dataclasses.replace(predicted.likelihood, calibration=shape)
+                return dataclasses.replace(predicted, likelihood=noise)
 
             yield Answer(predict_calibrated, answer.facts)
 

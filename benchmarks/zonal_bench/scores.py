@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from zonal.engine.posterior import Prediction
-from zonal.prediction import PredictiveDistribution
+from zonal.likelihoods.noise import Gaussian
+from zonal.prediction import Prediction, PredictiveDistribution
 from zonal.scores.classification import score_classification
 from zonal.scores.held_out import HeldOut
 from zonal.scores.regression import score_regression
+from zonal.tables.chunks import Chunk
 
 __all__ = ["make_normal", "score_classes", "score_numbers"]
 
@@ -23,10 +24,16 @@ def make_normal(
     --------
     >>> make_normal(np.zeros(2), 4.0).quantiles(np.array([0.5]))[:, 0]
     array([0., 0.])
+    >>> make_normal(np.zeros(2), np.array([1.0, 4.0])).variance_y
+    array([1., 4.])
     """
     mean = np.asarray(mean, np.float64).reshape(-1)
-    variance = np.broadcast_to(np.asarray(variance, np.float64), mean.shape).copy()
-    return Prediction(mean, variance, variance)
+    variance = np.broadcast_to(np.asarray(variance, np.float64), mean.shape)
+    # Noise is the same for all rows; the rest of the variance is of the function.
+    noise = max(float(variance.min()), np.finfo(np.float64).tiny)
+    rest = np.maximum(variance - noise, 0.0)[:, None]
+    rows, centre = Chunk(np.empty((len(mean), 0))), np.zeros(len(mean))
+    return Prediction(Gaussian(noise), mean[:, None], rest, centre, 1.0, rows)
 
 
 def score_numbers(

@@ -159,8 +159,8 @@ class PredictiveDistribution:
     >>> distribution.mean().round(1)
     array([0. , 0.5])
     >>> distribution.interval(0.9).round(1)
-    array([[-0.2,  0.2],
-           [ 0.3,  0.7]])
+    array([[-0.1,  0.2],
+           [ 0.4,  0.7]])
     >>> distribution.logpdf([0.0, 5.0])[1] < -100
     np.True_
     """

@@ -30,6 +30,28 @@ def part(data, rows):
     return ArraySource(**{name: value[rows] for name, value in data.items()})
 
 
+def close(one, other, tolerance=1e-5):
+    """Whether sums are equal up to rounding, relative to the size of each."""
+
+    def sums(statistics):
+        table = statistics.uncaptured
+        return (
+            statistics.gram,
+            statistics.moment,
+            statistics.squares,
+            statistics.rows,
+            statistics.log_precision,
+            table.count.astype(np.float64) @ table.parts,
+        )
+
+    return all(
+        np.shape(a) == np.shape(b)
+        and np.max(np.abs(np.subtract(a, b)), initial=0.0)
+        <= tolerance * max(1.0, np.max(np.abs(a), initial=0.0))
+        for a, b in zip(sums(one), sums(other), strict=True)
+    )
+
+
 def test_sums_match_the_formulas(setting):
     frame, data = setting
     statistics = collect(frame, part(data, slice(None)))
@@ -61,24 +83,24 @@ def test_parts_add_up_and_can_be_taken_out(setting, cuts, seed):
     total = Statistics.zero(frame.basis)
     for piece in pieces:
         total = total + piece
-    assert total.close_to(whole, 1e-10)
-    assert (total - pieces[0] + pieces[0]).close_to(whole, 1e-10)
+    assert close(total, whole, 1e-10)
+    assert close(total - pieces[0] + pieces[0], whole, 1e-10)
     gone = total
     for piece in pieces:
         gone = gone - piece
-    assert gone.close_to(Statistics.zero(frame.basis), 1e-9)
+    assert close(gone, Statistics.zero(frame.basis), 1e-9)
 
 
-def test_close_to_sees_a_difference(setting):
+def test_a_row_less_makes_a_difference(setting):
     frame, data = setting
     whole = collect(frame, part(data, slice(None)))
-    assert not whole.close_to(collect(frame, part(data, slice(1, None))))
+    assert not close(whole, collect(frame, part(data, slice(1, None))))
 
 
 def test_float32_statistics_are_those_of_float64(setting):
     frame, data = setting
     single = collect(whiten(frame.basis), part(data, slice(None)))
-    assert single.close_to(collect(frame, part(data, slice(None))), 1e-4)
+    assert close(single, collect(frame, part(data, slice(None))), 1e-4)
 
 
 def test_chunks_come_back_in_order():
@@ -129,7 +151,7 @@ def test_many_rows_are_kept_as_a_sketch_that_says_so(setting, monkeypatch):
     assert exact.uncaptured.exact
     assert not sketched.uncaptured.exact
     assert len(sketched.uncaptured) <= 20
-    assert sketched.close_to(exact)
+    assert close(sketched, exact)
 
     def penalty(table):
         return table.count @ np.log1p(3.0 * table.parts[:, 0])
@@ -138,4 +160,4 @@ def test_many_rows_are_kept_as_a_sketch_that_says_so(setting, monkeypatch):
         penalty(exact.uncaptured), rel=0.05
     )
     again = (sketched + exact) - exact
-    assert again.close_to(exact)
+    assert close(again, exact)

@@ -102,7 +102,7 @@ def test_predictions_are_of_new_targets(fitted):
     assert np.mean((mean - np.sin(2 * X[:, 0])) ** 2) < 0.02**2 * 4
     assert fitted.noise_ == pytest.approx(0.1, rel=0.2)
     low, high = fitted.predict_interval(X, 0.8).T
-    shape = fitted.models_[0].calibration
+    shape = fitted.models_[0].likelihood.calibration
     unit = std / np.sqrt(shape.spread)
     wide = 2 * float(shape.quantiles(np.array([0.9]))[0])
     np.testing.assert_allclose(high - low, wide * unit)

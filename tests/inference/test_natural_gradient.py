@@ -9,14 +9,17 @@ from scipy.special import expit
 
 from zonal import ARD, ArraySource, Basis, ContinuousDepth, Process, whiten
 from zonal.engine.bound import evaluate
-from zonal.engine.posterior import Posterior
+from zonal.engine.posterior import Posterior, marginals
 from zonal.engine.statistics import Statistics, collect
-from zonal.inference.natural_gradient import infer, infer_batches
-from zonal.inference.sites import marginals, mixed_apart
+from zonal.inference.natural_gradient import Effort, infer
+from zonal.inference.problem import Problem
+from zonal.inference.sites import mix_apart
 from zonal.likelihoods.classes import Bernoulli, Softmax
 from zonal.likelihoods.counts import NegativeBinomial, Poisson
-from zonal.likelihoods.reals import Gaussian, Heteroscedastic, StudentT
+from zonal.likelihoods.noise import Gaussian
+from zonal.likelihoods.reals import Heteroscedastic, StudentT
 from zonal.prior.basis import feature_scales
+from zonal.tables.chunks import Chunk
 
 
 def prior(columns=2, n_features=40, seed=0, levels=10):
@@ -56,23 +59,23 @@ EVERY = [
 ]
 
 
-def found(likelihood, x, y, process=None, **options):
+def found(likelihood, x, y, process=None, start=None, refit=None, **options):
+    """The solution; ``options`` are those of `Problem` and of `Effort`."""
     process = process or prior(x.shape[1])
-    offsets = np.zeros(likelihood.n_latents)
-    return infer(
-        [process] * likelihood.n_latents,
-        ArraySource(x, y, options.pop("weight", None)),
-        likelihood,
-        offsets,
-        dtype=np.float64,
-        **options,
-    )
+    source = ArraySource(x, y, options.pop("weight", None))
+    given = {
+        name: options.pop(name)
+        for name in ("tightened", "keep_sites")
+        if name in options
+    }
+    problem = Problem(source, likelihood, np.zeros(likelihood.n_latents), **given)
+    effort = Effort(**{"dtype": np.float64, **options})
+    return infer(problem, [process] * likelihood.n_latents, start, effort, refit)
 
 
 def at_rows(state, x):
     frame = whiten(state.processes[0].basis, np.float64)
-    at = marginals(state.posteriors, state.offsets, frame, np.float64)
-    return at(next(ArraySource(x, np.zeros(len(x))).chunks()))
+    return marginals(state.posteriors, state.offsets, frame, np.float64)(Chunk(x))
 
 
 def test_gaussian_sites_are_the_one_pass_solution():
@@ -85,7 +88,7 @@ def test_gaussian_sites_are_the_one_pass_solution():
     exact = Posterior(noisy, statistics, np.float64).predict(x[:20])
     mean, variance = at_rows(state, x[:20])
     np.testing.assert_allclose(mean[:, 0], exact.mean, atol=1e-8)
-    np.testing.assert_allclose(variance[:, 0], exact.variance_f, rtol=1e-6)
+    np.testing.assert_allclose(variance[:, 0], exact.variance, rtol=1e-6)
     bound = evaluate(statistics, noisy, tightened=False).value
     assert state.bound == pytest.approx(bound, rel=1e-9)
     assert len(state.bounds) == 3  # the prior, the answer, and that it stays
@@ -99,6 +102,7 @@ def test_gaussian_sites_are_the_one_pass_solution():
 def test_the_fixed_point_is_the_best_of_all_normal_posteriors(likelihood):
     x = inputs(40, 1)
     y = targets(likelihood, x)
+    rows = Chunk(x, y)
     process = prior(1, n_features=5)
     size = process.basis.n_features
     exactly = {"tolerance": 1e-13, "most_passes": 200, "tightened": False}
@@ -116,8 +120,9 @@ def test_the_fixed_point_is_the_best_of_all_normal_posteriors(likelihood):
     def negative_bound(vector):
         mean, root = split(vector)
         kept = features @ root
+        variance = rest + np.sum(kept**2, axis=1)
         expected = likelihood.expected(
-            y, (features @ mean)[:, None], (rest + np.sum(kept**2, axis=1))[:, None]
+            rows, (features @ mean)[:, None], variance[:, None]
         )
         _, log_determinant = np.linalg.slogdet(root @ root.T)
         divergence = 0.5 * (np.sum(root**2) + mean @ mean - size - log_determinant)
@@ -162,7 +167,7 @@ def test_marginals_are_close_to_dense_integration(likelihood, error):
     nothing = np.zeros((len(f), 1))
     log_joint = -0.5 * np.sum(weights**2, axis=1)
     for row, target in enumerate(y):
-        rows = np.full(len(f), target)
+        rows = Chunk(f[:, :0], np.full(len(f), target))
         log_joint += likelihood.log_density(rows, f[:, row : row + 1], nothing)
     chance = np.exp(log_joint - log_joint.max())
     chance /= chance.sum()
@@ -207,8 +212,8 @@ def test_float32_and_chunks_change_little():
     y = targets(Bernoulli(), x)
     process = prior()
     fine = found(Bernoulli(), x, y, process)
-    source = ArraySource(x.astype(np.float32), y)
-    coarse = infer([process], source, Bernoulli(), np.zeros(1))
+    single = x.astype(np.float32)
+    coarse = found(Bernoulli(), single, y, process, dtype=np.float32)
     assert coarse.bound == pytest.approx(fine.bound, rel=1e-5)
     np.testing.assert_allclose(
         at_rows(coarse, x[:50])[0], at_rows(fine, x[:50])[0], atol=1e-3
@@ -233,8 +238,8 @@ def test_means_and_precisions_go_their_own_parts_of_the_way():
     state = found(Softmax(3), x, y, most_passes=2)
     process = state.processes[0]
     scales = feature_scales(process.basis)
-    half = mixed_apart(state, state.processes, 0.25, 0.5)
-    whole = mixed_apart(state, state.processes, 1.0, 1.0)
+    half = mix_apart(state, state.processes, 0.25, 0.5)
+    whole = mix_apart(state, state.processes, 1.0, 1.0)
     for number, (old, new) in enumerate(
         zip(state.statistics, state.proposed, strict=True)
     ):
@@ -251,7 +256,7 @@ def test_means_and_precisions_go_their_own_parts_of_the_way():
         np.testing.assert_allclose(whole[number].moment, new.moment, atol=1e-10)
     # Means that are moved further are moved by just that.
     change = np.random.default_rng(0).normal(size=(3, len(scales)))
-    further = mixed_apart(state, state.processes, 0.25, 0.5, change)
+    further = mix_apart(state, state.processes, 0.25, 0.5, change)
     for one, other, moved in zip(half, further, change, strict=True):
         apart = Posterior(process, other).weights - Posterior(process, one).weights
         np.testing.assert_allclose(apart, scales * moved, atol=1e-10)
@@ -291,67 +296,26 @@ def test_a_step_too_long_is_taken_back():
     assert state.bound == pytest.approx(found(Poisson(), x, y, process).bound, rel=1e-5)
 
 
-def test_batches_come_close_in_one_reading():
-    x = inputs(20_000)
-    y = targets(Bernoulli(), x)
-    process = prior()
-    source = ArraySource(x, y)
-    full = infer([process], source, Bernoulli(), np.zeros(1))
-    sums = infer_batches(
-        [process], source, Bernoulli(), np.zeros(1), rows=20_000, batch_rows=1000
-    )
-    after = infer([process], source, Bernoulli(), np.zeros(1), sums, most_passes=1)
-    assert full.bound - after.bound < 0.002 * abs(full.bound)
-    prior_bound = full.bounds[0]
-    assert full.bound - after.bound < 0.05 * (full.bound - prior_bound)
-
-
-def test_batches_of_large_counts_start_from_the_counts():
-    x = inputs(4000)
-    rate = np.exp(5 + np.sin(2 * x[:, 0]))
-    y = np.random.default_rng(0).poisson(rate).astype(float)
-    process, source = prior(), ArraySource(x, y)
-    sums = infer_batches(
-        [process], source, Poisson(), np.zeros(1), rows=4000, batch_rows=500
-    )
-    after = infer([process], source, Poisson(), np.zeros(1), sums, most_passes=1)
-    full = infer([process], source, Poisson(), np.zeros(1))
-    assert full.bound - after.bound < 0.05 * abs(full.bound)
-
-
-def test_a_batch_may_lack_a_class():
-    x = inputs(3000)
-    y = np.sort(targets(Softmax(3), x))  # each batch holds one class or two
-    process = prior()
-    sums = infer_batches(
-        [process] * 3,
-        ArraySource(x, y),
-        Softmax(3),
-        np.zeros(3),
-        rows=3000,
-        batch_rows=500,
-    )
-    assert all(np.all(np.isfinite(one.gram)) for one in sums)
-
-
 def test_sites_are_kept_on_request():
     x = inputs(50)
     y = targets(Poisson(), x)
     state = found(Poisson(), x, y, keep_sites=True)
-    assert state.sites is not None
-    assert state.sites.precision.shape == (50, 1)
-    rows = next(ArraySource(x, y).chunks())
+    assert state.known_sites.precision.shape == (50, 1)
     frame = whiten(state.processes[0].basis, np.float64)
-    sums = collect(frame, state.sites.sources(rows)[0])
-    assert sums.close_to(state.proposed[0], 1e-9)
+    sums = collect(frame, state.known_sites.sources(Chunk(x, y))[0])
+    for name in ("gram", "moment", "squares", "rows", "log_precision"):
+        ours, theirs = getattr(sums, name), getattr(state.proposed[0], name)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+    missing = sums.uncaptured.parts, state.proposed[0].uncaptured.parts
+    np.testing.assert_allclose(*missing, rtol=1e-9, atol=1e-9)
     assert found(Poisson(), x, y).sites is None
 
 
 def test_a_bound_that_is_no_number_is_an_error():
     class Broken(Gaussian):
-        def expected(self, y, mean, variance, exposure=None):
-            found = super().expected(y, mean, variance)
-            return dataclasses.replace(found, value=np.full(len(y), np.nan))
+        def expected(self, rows, mean, variance):
+            found = super().expected(rows, mean, variance)
+            return dataclasses.replace(found, value=np.full(len(rows), np.nan))
 
     x = inputs(20)
     with pytest.raises(ArithmeticError, match="the bound is nan"):
@@ -380,8 +344,8 @@ def test_sums_too_coarse_for_their_sites_are_taken_again():
     x = inputs(3000)
     y = np.round(1e7 * np.exp(np.sin(x[:, 0])))
     process = prior(n_features=100)
-    offsets = np.array([np.log(1e7)])
-    coarse = infer([process], ArraySource(x, y), Poisson(), offsets)
-    fine = infer([process], ArraySource(x, y), Poisson(), offsets, dtype=np.float64)
+    problem = Problem(ArraySource(x, y), Poisson(), np.array([np.log(1e7)]))
+    coarse = infer(problem, [process])
+    fine = infer(problem, [process], effort=Effort(np.float64))
     assert coarse.statistics[0].uncaptured.parts.dtype == np.float64
     assert coarse.bound == pytest.approx(fine.bound, rel=1e-9)

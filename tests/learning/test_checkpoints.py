@@ -23,9 +23,9 @@ from zonal import (
     Process,
     Recipe,
     fit,
-    fit_likelihood,
 )
-from zonal.inference.natural_gradient import infer
+from zonal.inference.natural_gradient import Watch, infer
+from zonal.inference.problem import Problem
 from zonal.learning.by_bound import LearningStoppedWarning
 from zonal.learning.checkpoints import CheckpointWarning, load_progress, save_progress
 from zonal.prior.parameters import same_values
@@ -111,15 +111,9 @@ def test_inference_goes_on_after_any_pass(coarse, path):
             wide = dataclasses.replace(one.basis, variance=wider)
             return (dataclasses.replace(one, basis=wide),), state.likelihood
 
-        return infer(
-            [process],
-            ArraySource(x, y),
-            Poisson(),
-            offsets,
-            refit=refit,
-            resumed=resumed,
-            keep=keep,
-        )
+        problem = Problem(ArraySource(x, y), Poisson(), offsets)
+        watch = Watch(keep=keep, resumed=resumed)
+        return infer(problem, [process], refit=refit, watch=watch)
 
     kept = []
     whole = inferred(keep=kept.append)
@@ -328,23 +322,23 @@ def test_a_checkpoint_of_another_fit_is_refused(small, path):
         raise PowerCutError
 
     recipe = Recipe(n_features=20, most_steps=2)
-    start = fit_likelihood(source(), Bernoulli(), recipe).inferred.processes[0]
+    start = fit(source(), recipe, Bernoulli()).process
     with pytest.raises(PowerCutError):
-        fit_likelihood(source(), Bernoulli(), recipe, stop, path, start)
+        fit(source(), recipe, Bernoulli(), stop, path, start)
     # A class that is changed may be of a row that was not drawn.
     changed = np.where(np.arange(len(Y)) == 7, Y <= 0, Y > 0)
     for other in (
-        (source(rows=X + X**2), Bernoulli(), recipe, start),
-        (source(classes=changed), Bernoulli(), recipe, start),
-        (source(), Bernoulli(), Recipe(n_features=21), start),
-        (source(), Bernoulli("probit"), recipe, start),
-        (source(), Bernoulli(), recipe, None),
+        (source(rows=X + X**2), recipe, Bernoulli(), start),
+        (source(classes=changed), recipe, Bernoulli(), start),
+        (source(), Recipe(n_features=21), Bernoulli(), start),
+        (source(), recipe, Bernoulli("probit"), start),
+        (source(), recipe, Bernoulli(), None),
     ):
         *same, begin = other
         with pytest.raises(ValueError, match="another recipe or other rows; remove it"):
-            fit_likelihood(*same, checkpoint=path, start=begin)
-    resumed = fit_likelihood(source(), Bernoulli(), recipe, None, path, start)
-    whole = fit_likelihood(source(), Bernoulli(), recipe, start=start)
+            fit(*same, checkpoint=path, start=begin)
+    resumed = fit(source(), recipe, Bernoulli(), None, path, start)
+    whole = fit(source(), recipe, Bernoulli(), start=start)
     assert resumed.bound == whole.bound
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zonal import ArraySource, Bernoulli, Recipe, fit, fit_likelihood
+from zonal import ArraySource, Bernoulli, Recipe, fit
 from zonal.learning.screening import _binned, _explained, paired_scales
 from zonal.tables.chunks import Chunk
 
@@ -79,6 +79,6 @@ def test_a_product_of_two_columns_of_many_is_learned():
     error = model.predict(x[test]).mean - f[test]
     assert np.sqrt(np.mean(error**2)) < 0.5 * f.std()
     labels = (y > 0).astype(float)
-    model = fit_likelihood(ArraySource(x[train], labels[train]), Bernoulli(), recipe)
+    model = fit(ArraySource(x[train], labels[train]), recipe, Bernoulli())
     sure = model.predict(x[test]).probabilities()[:, 1] > 0.5
     assert np.mean(sure == (f[test] > 0)) > 0.8

@@ -89,9 +89,7 @@ def test_a_prediction_is_one_distribution(shape):
     mean, variance = np.full((1, 1), 2.0 / 3), np.full((1, 1), 0.25 / 9)
     noise = (4 / shape.spread - 0.25) / 9
     nowhere = Chunk(np.empty((1, 0)))
-    one = Prediction(
-        Gaussian(noise, shape), mean, variance, np.zeros(1), 3.0, nowhere
-    )
+    one = Prediction(Gaussian(noise, shape), mean, variance, np.zeros(1), 3.0, nowhere)
     assert one.mean[0] == pytest.approx(2)
     assert one.variance_y[0] == pytest.approx(4)
 

@@ -1,4 +1,4 @@
-"""Models with any likelihood, in the table's own units."""
+"""Models of likelihoods other than normal noise, in the table's own units."""
 
 import dataclasses
 import warnings
@@ -11,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 from zonal import (
     ArraySource,
     Bernoulli,
-    GeneralisedModel,
     Heteroscedastic,
     Labels,
     NegativeBinomial,
@@ -20,13 +19,14 @@ from zonal import (
     Softmax,
     StudentT,
     UnitVectors,
-    fit_likelihood,
+    fit,
 )
 from zonal.learning.by_bound import LearningStoppedWarning
+from zonal.learning.schedule import Schedule
 
-pytestmark = pytest.mark.usefixtures("few_starts")
-
-SMALL = Recipe(n_features=30, most_steps=15)
+# The tests here do not depend on where learning starts.
+ONE_START = Schedule(start_scales=(0.5,), start_levels=(10,))
+SMALL = Recipe(n_features=30, most_steps=15, schedule=ONE_START)
 
 
 def table(rows=600, seed=0):
@@ -41,7 +41,7 @@ def table(rows=600, seed=0):
 def two_classes():
     x, f, generator = table()
     y = (generator.random(len(x)) < expit(2 * f)).astype(float)
-    return fit_likelihood(ArraySource(x, y), Bernoulli(), SMALL), x, y, f
+    return fit(ArraySource(x, y), SMALL, Bernoulli()), x, y, f
 
 
 def test_two_classes_are_told_apart_and_probabilities_are_right(two_classes):
@@ -59,9 +59,11 @@ def test_two_classes_are_told_apart_and_probabilities_are_right(two_classes):
 
 def test_complete_levels_stay_complete():
     x, f, _ = table(200)
-    recipe = Recipe(n_features=30, solve_features=30, layout="harmonics", most_steps=2)
-    model = fit_likelihood(ArraySource(x, f > 0), Bernoulli(), recipe)
-    basis = model.inferred.processes[0].basis
+    recipe = dataclasses.replace(
+        SMALL, solve_features=30, layout="harmonics", most_steps=2
+    )
+    model = fit(ArraySource(x, f > 0), recipe, Bernoulli())
+    basis = model.process.basis
     # Five levels of the globe are 25 harmonics, and six would be 36.
     assert basis.n_features == 25
     assert basis.follows("harmonics")
@@ -82,7 +84,7 @@ def test_predictions_do_not_depend_on_the_batch(two_classes):
 
 def test_the_same_seed_gives_the_same_model(two_classes):
     model, x, y, _ = two_classes
-    again = fit_likelihood(ArraySource(x, y), Bernoulli(), SMALL)
+    again = fit(ArraySource(x, y), SMALL, Bernoulli())
     assert again.bound == model.bound
 
 
@@ -101,9 +103,7 @@ def test_several_classes_and_names():
     names = np.array(["low", "middle", "high"])
     codes = np.digitize(f + 0.5 * generator.logistic(size=len(x)), [-0.7, 0.7])
     labels = Labels.of(names[codes])
-    model = fit_likelihood(
-        ArraySource(x, labels.codes(names[codes])), labels.likelihood(), SMALL
-    )
+    model = fit(ArraySource(x, labels.codes(names[codes])), SMALL, labels.likelihood())
     chance = model.predict(x).probabilities()
     guess = labels.names[chance.argmax(axis=1)]
     assert np.mean(guess == names[codes]) > 0.7
@@ -112,7 +112,7 @@ def test_several_classes_and_names():
 
 def test_two_classes_by_softmax_agree_with_one_function(two_classes):
     model, x, y, _ = two_classes
-    soft = fit_likelihood(ArraySource(x, y), Softmax(2), SMALL)
+    soft = fit(ArraySource(x, y), SMALL, Softmax(2))
     apart = soft.predict(x).probabilities() - model.predict(x).probabilities()
     assert np.mean(np.abs(apart)) < 0.05
 
@@ -123,7 +123,7 @@ def test_counts_with_exposure(kind):
     exposure = generator.uniform(0.5, 20, size=len(x))
     spread = generator.gamma(2, 0.5, size=len(x)) if kind is NegativeBinomial else 1.0
     y = generator.poisson(exposure * spread * np.exp(f - 1)).astype(float)
-    model = fit_likelihood(ArraySource(x, y, exposure=exposure), kind(), SMALL)
+    model = fit(ArraySource(x, y, exposure=exposure), SMALL, kind())
     once = model.predict(x, exposure=np.ones(len(x)))
     error = np.log(once.mean) - (f - 1)
     assert np.sqrt(np.mean(error**2)) < 0.35
@@ -141,7 +141,7 @@ def test_gross_outliers_lose_their_say():
     y = 1e3 * (f + 0.2 * generator.normal(size=len(x))) + 5e3
     wild = generator.random(len(x)) < 0.05
     y[wild] += 1e4 * generator.choice([-3.0, 3.0], size=wild.sum())
-    model = fit_likelihood(ArraySource(x, y), StudentT(), SMALL)
+    model = fit(ArraySource(x, y), SMALL, StudentT())
     error = model.predict(x).mean - (1e3 * f + 5e3)
     assert np.sqrt(np.mean(error**2)) < 200
     width = np.diff(model.predict(x).quantiles(np.array([0.25, 0.75])))[:, 0]
@@ -153,7 +153,7 @@ def test_noise_that_changes_is_found():
     inner = x[:, 0] * 1e5
     deviation = 0.3 * np.exp(0.7 * inner)
     y = 10 * (f + deviation * generator.normal(size=len(x)))
-    model = fit_likelihood(ArraySource(x, y), Heteroscedastic(), SMALL)
+    model = fit(ArraySource(x, y), SMALL, Heteroscedastic())
     prediction = model.predict(x)
     ours = 0.5 * np.log(prediction.variance_y)
     assert np.corrcoef(ours, np.log(deviation))[0, 1] > 0.9
@@ -167,7 +167,7 @@ def test_a_class_of_one_in_ten_thousand():
     x = generator.normal(size=(20_000, 2))
     y = np.zeros(20_000)
     y[np.argsort(x[:, 0])[-2:]] = 1
-    model = fit_likelihood(ArraySource(x, y), Bernoulli(), SMALL)
+    model = fit(ArraySource(x, y), SMALL, Bernoulli())
     chance = model.predict(x).probabilities()[:, 1]
     assert np.all(np.isfinite(chance))
     assert chance.sum() == pytest.approx(2, abs=2)
@@ -178,7 +178,7 @@ def test_classes_that_never_overlap():
     x, f, _ = table(300)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = fit_likelihood(ArraySource(x, f > 0), Bernoulli(), SMALL)
+        model = fit(ArraySource(x, f > 0), SMALL, Bernoulli())
     chance = model.predict(x).probabilities()[:, 1]
     assert np.all((chance >= 0) & (chance <= 1))
     assert np.mean((chance > 0.5) == (f > 0)) > 0.97
@@ -189,8 +189,8 @@ def test_rows_on_a_sphere():
     x = generator.normal(size=(400, 3))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     y = generator.poisson(np.exp(1 + x[:, 2])).astype(float)
-    recipe = Recipe(n_features=30, most_steps=10, sphere=UnitVectors(3))
-    model = fit_likelihood(ArraySource(x, y), Poisson(), recipe)
+    recipe = dataclasses.replace(SMALL, most_steps=10, sphere=UnitVectors(3))
+    model = fit(ArraySource(x, y), recipe, Poisson())
     assert np.corrcoef(np.log(model.predict(x).mean), x[:, 2])[0, 1] > 0.9
 
 
@@ -203,7 +203,6 @@ def test_what_a_likelihood_does_not_have_is_said(two_classes):
         _ = prediction.mean
     with pytest.raises(ValueError, match="row 1 has class code 2"):
         prediction.log_density(np.array([0.0, 2.0, 1.0]))
-    assert isinstance(model, GeneralisedModel)
 
 
 @pytest.mark.parametrize(
@@ -216,14 +215,14 @@ def test_what_a_likelihood_does_not_have_is_said(two_classes):
 )
 def test_bad_targets_are_refused(y, likelihood, message):
     with pytest.raises(ValueError, match=message):
-        fit_likelihood(ArraySource(np.zeros((50, 1)), y), likelihood, SMALL)
+        fit(ArraySource(np.zeros((50, 1)), y), SMALL, likelihood)
 
 
 def test_equal_counts_of_different_exposure_are_learned_from():
     x, _, _ = table(300)
     inner = x[:, 0] * 1e5
     y, exposure = np.full(300, 20.0), np.exp(-inner)
-    model = fit_likelihood(ArraySource(x, y, exposure=exposure), Poisson(), SMALL)
+    model = fit(ArraySource(x, y, exposure=exposure), SMALL, Poisson())
     rate = model.predict(x, exposure=np.ones(300)).mean
     assert np.corrcoef(np.log(rate), inner)[0, 1] > 0.98
 
@@ -237,7 +236,7 @@ def test_an_interrupt_keeps_what_was_learned(monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.warns(LearningStoppedWarning, match="stopped by an interrupt"):
-        model = fit_likelihood(ArraySource(x, y), Poisson(), SMALL, interrupt)
+        model = fit(ArraySource(x, y), SMALL, Poisson(), interrupt)
     assert np.corrcoef(np.log(model.predict(x).mean), f)[0, 1] > 0.8
 
 
@@ -249,13 +248,13 @@ def test_bad_exposure_and_choices_are_refused():
         ArraySource(x, np.ones(3), exposure=[1, 0, 2])
     precise = ArraySource(x, np.arange(3), precision=[1, 2, 3])
     with pytest.raises(ValueError, match="StudentT has no use for known precisions"):
-        fit_likelihood(precise, StudentT())
+        fit(precise, likelihood=StudentT())
     exposed = ArraySource(x, [0, 1, 1], exposure=[1, 2, 3])
     with pytest.raises(ValueError, match="Bernoulli has no use for an exposure"):
-        fit_likelihood(exposed, Bernoulli())
+        fit(exposed, likelihood=Bernoulli())
     recipe = Recipe(linear_mean=True)
     with pytest.raises(ValueError, match="linear_mean is for targets that are real"):
-        fit_likelihood(ArraySource(x, np.arange(3)), Poisson(), recipe)
+        fit(ArraySource(x, np.arange(3)), recipe, Poisson())
 
 
 def _passes(model):
@@ -271,12 +270,12 @@ def test_a_limit_of_time_ends_passes_too(two_classes, tmp_path):
         pytest.warns(LearningStoppedWarning, match="limit of 0.001 seconds"),
         pytest.warns(ConvergenceWarning, match="limit of 0.001 seconds after 3 passes"),
     ):
-        model = fit_likelihood(source, Bernoulli(), hurried, checkpoint=checkpoint)
+        model = fit(source, hurried, Bernoulli(), checkpoint=checkpoint)
     assert len(_passes(model)) == 3
     assert np.isfinite(model.predict(x).log_density(y)).all()
     # With time, the same call goes on where that one was, and ends where it would have.
     assert checkpoint.exists()
-    patient = fit_likelihood(source, Bernoulli(), SMALL, checkpoint=checkpoint)
+    patient = fit(source, SMALL, Bernoulli(), checkpoint=checkpoint)
     assert patient.bound == whole.bound
     assert not checkpoint.exists()
 
@@ -292,11 +291,11 @@ def _interrupting(passes):
 def test_an_interrupt_of_the_first_passes_is_one(two_classes):
     _, x, y, _ = two_classes
     with pytest.raises(KeyboardInterrupt):
-        fit_likelihood(ArraySource(x, y), Bernoulli(), SMALL, _interrupting(2))
+        fit(ArraySource(x, y), SMALL, Bernoulli(), _interrupting(2))
 
 
 def test_an_interrupt_of_passes_leaves_the_best_of_them(two_classes):
     _, x, y, _ = two_classes
     with pytest.warns(ConvergenceWarning, match="an interrupt after 3 passes"):
-        model = fit_likelihood(ArraySource(x, y), Bernoulli(), SMALL, _interrupting(4))
+        model = fit(ArraySource(x, y), SMALL, Bernoulli(), _interrupting(4))
     assert np.mean((model.predict(x).probabilities()[:, 1] > 0.5) == y) > 0.8
