@@ -341,7 +341,7 @@ class _Sample:
         return cls(few, place[own], place[lists])
 
     def leave_one_out(self, process: LocalProcess, gradient: bool) -> LeaveOneOut:
-        direction, radial = process.sphere.directions(self.rows.x)
+        direction, radial = process.sphere.points(self.rows.x)
         noise = float(process.noise) / self.rows.weight
         stored = StoredRows(direction, radial, self.rows.y, noise)
         return leave_one_out(
