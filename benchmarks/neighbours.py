@@ -106,13 +106,13 @@ def measure(name: str, kind: str, points: np.ndarray, k: int, queries: int) -> N
     few = own[:50]
     tree, built = timed(lambda: KDTree(points, leafsize=32))
     (_, found), spent = timed(lambda: tree.query(points[few], k + 1))
-    line("SciPy's tree", built, spent, len(few), found[:, 1:])
+    line("SciPy's tree", built, spent, len(few), np.asarray(found)[:, 1:])
     found, spent = timed(lambda: by_blas(points, few, k))
     line("BLAS", 0.0, spent, len(few), found)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", default=TABLES)
     parser.add_argument("--data")
     parser.add_argument("--k", type=int, default=32)

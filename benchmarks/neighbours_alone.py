@@ -21,6 +21,7 @@ from zonal import UnitVectors
 from zonal.engine.local import Queries, StoredRows, conditionals
 from zonal.engine.neighbours import Neighbours
 from zonal.learning.by_neighbours import Settings, learn
+from zonal.prior.parameters import named
 from zonal.prior.process import LocalProcess
 from zonal.tables.repeats import DistinctRows, merged_rows
 
@@ -91,13 +92,14 @@ def run(folder, name: str, k: int, settings: Settings) -> None:
         f"{name:15s} {len(rows):6d} {np.sqrt(np.mean(error**2)):8.4f} ({bar[0]:.3f}) "
         f"{np.mean(density):8.4f} ({bar[1]:6.2f}) {len(report) - 1:7d} "
         f"{learned - begin:8.1f} {searched:8.2f} {predicted - searched:8.2f}   "
-        f"{getattr(process.kernel, 'beta', np.nan):5.2f} {process.variance:8.3g} {process.noise:8.2g}",
+        f"{float(named(process)['kernel.beta']):5.2f} {process.variance:8.3g} "
+        f"{process.noise:8.2g}",
         flush=True,
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", default=TABLES)
     parser.add_argument("--data")
     parser.add_argument("--k", type=int, default=128)

@@ -161,6 +161,11 @@ class LocalSolution(Fields):
         return (Process(basis, prior.noise),)
 
     @property
+    def offsets(self) -> Float[np.ndarray, " latents"]:
+        """The prior mean of the standardised function, which is zero."""
+        return np.zeros(1)
+
+    @property
     def statistics(self) -> tuple[StoredTable, ...]:
         """The stored rows."""
         return (self.table,)

@@ -19,22 +19,21 @@ section 5.4.2, with each row given its neighbours instead of all others.
 """
 
 import dataclasses
-import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy.optimize import minimize, minimize_scalar
 
 from zonal.engine.local import LeaveOneOut, StoredRows, leave_one_out
 from zonal.engine.neighbours import Neighbours
-from zonal.prior.angles import AngleTable
+from zonal.learning.starts import apart, directions, process_starts
 from zonal.prior.kernels import ContinuousDepth, Kernel
 from zonal.prior.parameters import free, free_gradient, named, with_free, with_values
 from zonal.prior.process import LocalProcess
-from zonal.prior.sphere import ARD, Projection, Sphere
+from zonal.prior.sphere import Sphere
 from zonal.saving import savable
 from zonal.tables.repeats import DistinctRows
 from zonal.tables.sampling import row_bits
@@ -202,11 +201,13 @@ def init(
     own, judges = _drawn(len(rows), settings, seed)
     few, some = own[: settings.screen_rows], own[: settings.race_rows]
     judges = judges[: settings.race_rows]
-    starts = _starts(rows, settings, sphere, kernel, few)
+    starts = process_starts(
+        rows.x[few], sphere, kernel, settings.scales, settings.betas, settings.noises
+    )
     scores = _screened(rows, starts, few, settings.neighbours)
     order = np.argsort(-np.asarray(scores), kind="stable")
     evaluations, best, highest = len(starts), starts[order[0]], -np.inf
-    for start in _apart([starts[i] for i in order], settings.racers):
+    for start in apart([starts[i] for i in order], settings.racers):
         process = start
         for _ in range(settings.race_rounds):
             process, _, count = _climbed(
@@ -326,7 +327,7 @@ class _Sample:
         cls, rows: DistinctRows, process: LocalProcess, own: np.ndarray, k: int
     ) -> "_Sample":
         """Lists in the metric of a process, from all rows."""
-        points = _directions(rows.x, process.sphere)
+        points = directions(rows.x, process.sphere)
         lists, _ = Neighbours.build(points).query(points[own], k, own)
         used = np.unique(np.concatenate([own, lists[lists >= 0]]))
         place = np.full(len(rows) + 1, -1)
@@ -341,7 +342,7 @@ class _Sample:
         return cls(few, place[own], place[lists])
 
     def leave_one_out(self, process: LocalProcess, gradient: bool) -> LeaveOneOut:
-        direction, radial = process.sphere.directions(self.rows.x)
+        direction, radial = process.sphere.points(self.rows.x)
         noise = float(process.noise) / self.rows.weight
         stored = StoredRows(
             np.asarray(direction), np.asarray(radial), self.rows.y, noise
@@ -415,15 +416,6 @@ class _Sample:
         }
 
 
-def _directions(x: np.ndarray, sphere: Sphere) -> Float[np.ndarray, "rows d"]:
-    """Unit vectors in float32, a block of rows at a time."""
-    points = np.empty((len(x), sphere.dimension), np.float32)
-    for start in range(0, len(x), 65_536):
-        block = slice(start, start + 65_536)
-        points[block] = sphere.directions(x[block].astype(np.float64))[0]
-    return points
-
-
 def _climbed(
     rows: DistinctRows, process: LocalProcess, own: np.ndarray, k: int, steps: int
 ) -> tuple[LocalProcess, float, int]:
@@ -463,43 +455,6 @@ def _limits(name: str) -> tuple[float, float]:
     return (np.log(low), np.log(high)) if name in _LIMITS else (low, high)
 
 
-def _starts(
-    rows: DistinctRows,
-    settings: Settings,
-    sphere: Sphere | None,
-    kernel: Kernel | None,
-    few: np.ndarray,
-) -> list[LocalProcess]:
-    """Every combination of a scale, a kernel and a noise variance."""
-    sphere = ARD.isotropic(rows.x.shape[1]) if sphere is None else sphere
-    spheres = [sphere]
-    if isinstance(sphere, ARD | Projection):
-        spheres = [_rescaled(sphere, factor) for factor in settings.scales]
-    kernels: Sequence[Kernel] = [kernel] if kernel is not None else []
-    if kernel is None or isinstance(kernel, ContinuousDepth):
-        like = ContinuousDepth() if kernel is None else kernel
-        kernels = [with_values(like, {"beta": beta}) for beta in settings.betas]
-    starts = []
-    for one, other in itertools.product(spheres, kernels):
-        table = AngleTable.build(other, one.dimension)
-        variance = _unit_variance(rows.x[few], one, table)
-        starts += [LocalProcess(one, other, variance, n) for n in settings.noises]
-    return starts
-
-
-def _rescaled(sphere: ARD | Projection, factor: float) -> Sphere:
-    name = "scales" if isinstance(sphere, ARD) else "matrix"
-    return with_values(sphere, {name: factor * np.asarray(getattr(sphere, name))})
-
-
-def _unit_variance(x: np.ndarray, sphere: Sphere, table: AngleTable) -> float:
-    """The variance at which differences of rows vary as standardised targets do."""
-    points = _directions(x, sphere).astype(np.float64)
-    squares = np.sum((points - np.roll(points, 1, axis=0)) ** 2, axis=1)
-    share = 1 - float(np.mean(table.kernel(squares)))
-    return float(np.clip(1 / max(share, 1e-2), 1.0, 100.0))
-
-
 def _screened(
     rows: DistinctRows, starts: list[LocalProcess], few: np.ndarray, k: int
 ) -> list[float]:
@@ -510,16 +465,3 @@ def _screened(
             last, sample = start.sphere, _Sample.find(rows, start, few, k)
         scores.append(sample.density(start))
     return scores
-
-
-def _apart(starts: list[LocalProcess], count: int) -> list[LocalProcess]:
-    """The best starts, no two with the same kernel and noise while others are left."""
-    chosen: list[LocalProcess] = []
-    seen: set[tuple] = set()
-    for start in starts:
-        key = (repr(named(start.kernel)), float(start.noise))
-        if key not in seen:
-            seen.add(key)
-            chosen.append(start)
-    rest = [start for start in starts if not any(start is one for one in chosen)]
-    return (chosen + rest)[:count]
