@@ -1,0 +1,205 @@
+"""Estimators that predict from nearest rows."""
+
+import numpy as np
+import pytest
+
+from zonal import SphericalGPClassifier, SphericalGPRegressor, load
+from zonal.learning.by_bound import LearningStoppedWarning
+
+
+def table(rows=500, seed=0):
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(rows, 3))
+    f = np.sin(3 * X[:, 0]) + 0.5 * X[:, 1]
+    return X, 100 * (f + 0.1 * generator.normal(size=rows)) + 1000, 100 * f + 1000
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, _ = table()
+    return SphericalGPRegressor(n_neighbors=40).fit(X, y)
+
+
+def test_a_rough_function_is_learned(fitted):
+    X, y, f = table(2000, seed=1)
+    mean, std = fitted.predict(X, return_std=True)
+    assert np.sqrt(np.mean((mean - f) ** 2)) < 12
+    low, high = fitted.predict_interval(X).T
+    assert 0.85 < np.mean((low < y) & (y < high)) < 0.95
+    assert fitted.noise_ == pytest.approx(10, rel=0.3)
+    assert fitted.relevance_[0] > fitted.relevance_[1] > fitted.relevance_[2]
+    assert np.median(std) == pytest.approx(12, rel=0.3)
+    assert fitted.n_samples_seen_ == 500
+    assert "relevance" in str(fitted.summary())
+    assert np.isfinite(fitted.bound_)
+    assert fitted.history_["stage"][0] == "start"
+
+
+def test_it_is_saved_with_its_rows(fitted, tmp_path):
+    X, y, _ = table()
+    fitted.save(tmp_path / "model.zonal")
+    again = load(tmp_path / "model.zonal")
+    new = table(20, seed=1)[0]
+    np.testing.assert_array_equal(again.predict(new), fitted.predict(new))
+    again.partial_fit(new, table(20, seed=1)[1])
+    assert again.n_samples_seen_ == 520
+    # A forgotten row is gone from the model and from its file.
+    again.forget(X[:100], y[:100])
+    again.save(tmp_path / "model.zonal")
+    stored = load(tmp_path / "model.zonal").models_[0].solution.table
+    assert len(stored) == 420
+    assert np.all(stored.find(fitted.models_[0].scaling.inputs(X[:100])) == -1)
+
+
+def test_adding_and_forgetting_is_exact(fitted):
+    X, y, _ = table(100, seed=2)
+    new = table(50, seed=3)[0]
+    before = fitted.predict(new, return_std=True)
+    model = fitted.emptied().merge(fitted)
+    model = model.partial_fit(X, y)
+    assert np.abs(model.predict(new) - before[0]).max() > 1e-3
+    model = model.forget(X, y)
+    for found, expected in zip(
+        model.predict(new, return_std=True), before, strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="row 0 of the rows to forget"):
+        model.forget(X, y)
+
+
+def test_the_order_of_rows_changes_nothing(fitted):
+    X, y, _ = table()
+    order = np.random.default_rng(0).permutation(len(X))
+    again = SphericalGPRegressor(n_neighbors=40).fit(X[order], y[order])
+    new = table(50, seed=3)[0]
+    np.testing.assert_allclose(again.predict(new), fitted.predict(new), rtol=1e-6)
+
+
+def test_several_outputs_share_a_kernel():
+    X, y, _ = table(200)
+    model = SphericalGPRegressor(n_neighbors=20).fit(X, np.column_stack([y, -y]))
+    mean = model.predict(X)
+    np.testing.assert_allclose(mean[:, 0], -mean[:, 1], rtol=1e-6, atol=1e-3)
+    assert model.noise_.shape == (2,)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 10])
+def test_few_rows(rows):
+    X, y, _ = table(rows)
+    model = SphericalGPRegressor(n_neighbors=5).fit(X, y)
+    mean, std = model.predict(np.vstack([X, X + 100]), return_std=True)
+    assert np.all(np.isfinite(mean))
+    assert np.all(np.isfinite(std))
+
+
+@pytest.mark.parametrize("k", [1, 2, 10_000])
+def test_any_number_of_neighbours(k):
+    X, y, f = table(150)
+    model = SphericalGPRegressor(n_neighbors=k).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.all(np.isfinite(std) & (std > 0))
+    assert np.corrcoef(mean, f)[0, 1] > 0.8
+
+
+def _tables_to_break_it():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(120, 2))
+    y = x[:, 0] + 0.1 * generator.normal(size=120)
+    half = x.copy()
+    half[:60] = half[0]
+    yield "all rows equal", np.ones((120, 2)), y
+    yield "half of the rows equal", half, y
+    yield "integer columns with ties", np.round(2 * x), y
+    yield "a copied column", np.column_stack([x, x[:, 0]]), y
+    yield "constant target but one", x, np.where(np.arange(120) == 7, 1.0, 0.0)
+    yield "no noise", x, x[:, 0]
+    yield "a wild row", np.vstack([x[:-1], [[1e8, -1e8]]]), y
+    yield "a wild target", x, np.where(np.arange(120) == 7, 1e9, y)
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [case[1:] for case in _tables_to_break_it()],
+    ids=[case[0] for case in _tables_to_break_it()],
+)
+@pytest.mark.filterwarnings("ignore:constant columns tell nothing")
+def test_awkward_tables_have_finite_answers(X, y):
+    model = SphericalGPRegressor(n_neighbors=16).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.all(np.isfinite(mean))
+    assert np.all(np.isfinite(std) & (std >= 0))
+    assert np.isfinite(model.log_score(X, y))
+
+
+@pytest.mark.filterwarnings("ignore:the target is constant")
+def test_a_constant_target():
+    X = table(50)[0]
+    model = SphericalGPRegressor(n_neighbors=5).fit(X, np.full(50, 3.0))
+    np.testing.assert_allclose(model.predict(X), 3.0)
+
+
+def test_it_can_be_stopped_and_resumed(tmp_path):
+    X, y, _ = table(300)
+    path = tmp_path / "run.zonal"
+    whole = SphericalGPRegressor(n_neighbors=20).fit(X, y)
+
+    def stop(step):
+        return step.stage == "round" and step.number == 1
+
+    with pytest.warns(LearningStoppedWarning, match="a callback"):
+        SphericalGPRegressor(n_neighbors=20, callbacks=[stop]).fit(
+            X, y, checkpoint=path
+        )
+    assert path.exists()
+    seen = []
+    resumed = SphericalGPRegressor(n_neighbors=20, callbacks=[seen.append])
+    resumed.fit(X, y, checkpoint=path)
+    assert not path.exists()
+    assert seen[0].number == 1
+    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+    with pytest.warns(LearningStoppedWarning, match="limit of 0 seconds"):
+        hurried = SphericalGPRegressor(n_neighbors=20, max_time=0.0).fit(X, y)
+    assert len(hurried.history_) == 1
+
+
+def test_an_interrupt_keeps_what_was_learned():
+    X, y, f = table(300)
+
+    def interrupt(step):
+        if step.stage == "round":
+            raise KeyboardInterrupt
+
+    with pytest.warns(LearningStoppedWarning, match="an interrupt"):
+        model = SphericalGPRegressor(n_neighbors=20, callbacks=[interrupt]).fit(X, y)
+    assert np.corrcoef(model.predict(X), f)[0, 1] > 0.9
+
+
+def test_it_is_said_where_there_are_no_neighbours():
+    X, y, _ = table(60)
+    with pytest.raises(ValueError, match="n_neighbors is for normal noise"):
+        SphericalGPClassifier(n_neighbors=5).fit(X, y > 1000)
+    with pytest.raises(ValueError, match="n_neighbors must be 0 or more"):
+        SphericalGPRegressor(n_neighbors=-1).fit(X, y)
+    model = SphericalGPRegressor(n_neighbors=5).fit(X, y)
+    with pytest.raises(ValueError, match="has no features"):
+        model.copy_with(X, y, n_features=10)
+
+
+def test_tables_with_strings_times_and_missing_values():
+    polars = pytest.importorskip("polars")
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=200)
+    kind = np.where(generator.random(200) > 0.5, "a", "b")
+    y = np.sin(2 * x) + (kind == "a")
+    frame = polars.DataFrame({"x": np.where(x > 2, None, x), "kind": kind, "y": y})
+    model = SphericalGPRegressor(n_neighbors=20, missing="indicator")
+    model.fit(frame, target="y")
+    assert model.score(frame.drop("y"), y) > 0.8
+
+
+def test_draws_follow_the_prediction(fitted):
+    X = table(5, seed=4)[0]
+    draws = fitted.sample_y(X, n_samples=2000, random_state=0)
+    mean, std = fitted.predict(X, return_std=True)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.15 * std.max())
+    np.testing.assert_allclose(draws.std(axis=1), std, rtol=0.15)
