@@ -1,5 +1,6 @@
 """The command line, run as people run it."""
 
+import io
 import json
 import os
 import signal
@@ -93,7 +94,12 @@ def test_every_format_is_the_same_table(folder, monkeypatch, capsys, name):
         code, said = inside(folder, monkeypatch, "predict", "price.zonal", data)
         assert code == 0, said
         predicted.append(capsys.readouterr().out)
-    assert predicted[0] == predicted[1]
+    if name != "parts":
+        assert predicted[0] == predicted[1]
+        return
+    # A file is a batch, and products of other sizes round the last digits otherwise.
+    ours, theirs = (pd.read_csv(io.StringIO(one)) for one in predicted)
+    pd.testing.assert_frame_equal(ours, theirs, rtol=1e-11, atol=0)
 
 
 def test_fit_says_what_it_does_and_equals_the_library(folder, tmp_path):
