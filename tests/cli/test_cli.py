@@ -1,5 +1,6 @@
 """The command line: results equal the library, and errors are one line."""
 
+import io
 import json
 import os
 import re
@@ -94,7 +95,12 @@ def test_every_format_holds_the_same_table(folder, monkeypatch, capsys, name):
         code, notes = run_here(folder, monkeypatch, "predict", "price.zonal", data)
         assert code == 0, notes
         predicted.append(capsys.readouterr().out)
-    assert predicted[0] == predicted[1]
+    if name != "parts":
+        assert predicted[0] == predicted[1]
+        return
+    # A file is a batch, and products of other sizes round the last digits otherwise.
+    ours, theirs = (pd.read_csv(io.StringIO(one)) for one in predicted)
+    pd.testing.assert_frame_equal(ours, theirs, rtol=1e-11, atol=0)
 
 
 def test_fit_explains_itself_and_equals_the_library(folder, tmp_path):
