@@ -84,6 +84,7 @@ def test_several_outputs_share_a_kernel():
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
+@pytest.mark.filterwarnings("ignore:.*constant")
 def test_few_rows(rows):
     X, y, _ = table(rows)
     model = SphericalGPRegressor(n_neighbors=5).fit(X, y)

@@ -263,5 +263,5 @@ n_features_in_, feature_names_in_
 
     def _gathered(self, X, read) -> np.ndarray:
         """Something of the predictions of all rows."""
-        (model,) = self.models_
-        return np.concatenate([read(model.predict(x)) for x in self._blocks(X)])
+        parts = [read(self.models_[0].predict(x)) for x in self._blocks(X)]
+        return np.concatenate(parts)

@@ -95,7 +95,7 @@ def _compute_layers(
     if not likelihood.classifies:
         name = f"Standard deviation of {rows.target}"
         std = np.sqrt(prediction.variance_y)
-        if likelihood.real:
+        if likelihood.conjugate:
             name = "Standard deviation, without noise"
             std = np.sqrt(prediction.variance_f)
         return [
