@@ -184,6 +184,10 @@ ZONAL_METHODS = (
         "zonal-standard", "standard penalty", solve_features=512, tightened=False
     ),
     _make_zonal("zonal-radial", "radial order 1", solve_features=512, radial_order=1.0),
+    *(
+        _make_zonal(f"zonal-neighbors-{k}", f"zonal, {k} neighbours", n_neighbors=k)
+        for k in (64, 128, 400)
+    ),
     _make_zonal("zonal-sparse", "sparse", layout="sparse"),
     _make_zonal(
         "zonal-sparse-standard",

@@ -122,6 +122,14 @@ _MOST_COLUMNS = 5
     "--features, as long as a pass over the rows takes seconds.",
 )
 @click.option(
+    "--neighbors",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Number of nearest rows to predict from instead of features, for regression; "
+    "64 to 256 are good choices.",
+)
+@click.option(
     "--max-time", type=DURATION, help="Time limit for learning, such as 90s or 2m."
 )
 @click.option(
@@ -153,6 +161,7 @@ def fit(
     likelihood: str | None,
     features: int,
     solve_features: int | None,
+    neighbors: int,
     max_time: float | None,
     checkpoint: str | None,
     delimiter: str | None,
@@ -196,6 +205,7 @@ def fit(
         model.set_params(
             n_features=features,
             solve_features=solve_features,
+            n_neighbors=neighbors,
             max_time=max_time,
             random_state=seed,
             callbacks=[display.show_step],
