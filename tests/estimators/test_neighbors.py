@@ -1,9 +1,13 @@
 """Estimators that predict from nearest rows."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from zonal import SphericalGPClassifier, SphericalGPRegressor, load
+from zonal import SphericalGPClassifier, SphericalGPRegressor, load, write_report
+from zonal.cli.app import zonal
 from zonal.learning.by_bound import LearningStoppedWarning
 
 
@@ -204,3 +208,29 @@ def test_draws_follow_the_prediction(fitted):
     mean, std = fitted.predict(X, return_std=True)
     np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.15 * std.max())
     np.testing.assert_allclose(draws.std(axis=1), std, rtol=0.15)
+
+
+def test_it_has_a_report(fitted, tmp_path):
+    X, y, _ = table(80, seed=6)
+    path = tmp_path / "report.html"
+    write_report(fitted, X, y, path)
+    page = path.read_text(encoding="utf-8")
+    for heading in ("Summary", "Calibration", "Feature relevance", "Model"):
+        assert heading in page
+    assert "n_neighbors" in page
+
+
+def test_the_command_line_fits_and_forgets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, y, _ = table(120)
+    lines = [",".join(map(repr, row)) for row in np.column_stack([X, y]).tolist()]
+    Path("rows.csv").write_text("\n".join(["a,b,c,price", *lines]), encoding="utf-8")
+    Path("some.csv").write_text("\n".join(["a,b,c,price", *lines[:3]]), "utf-8")
+    run = CliRunner().invoke
+    command = ["fit", "rows.csv", "-t", "price", "--neighbors", "20"]
+    done = run(zonal, [*command, "--test-share", "0", "--out", "m.zonal", "--quiet"])
+    assert done.exit_code == 0, done.output
+    assert load("m.zonal").n_neighbors == 20
+    done = run(zonal, ["forget", "m.zonal", "some.csv", "--quiet"])
+    assert done.exit_code == 0, done.output
+    assert load("m.zonal").n_samples_seen_ == 117

@@ -8,6 +8,7 @@ the same rows stored from the beginning.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -195,12 +196,24 @@ class LocalSolution(Fields):
         direction, radial = self.process.sphere.points(x.astype(np.float32))
         return direction.astype(np.float32), radial.astype(np.float32)
 
-    def marginals(self, chunk: Chunk) -> Marginals:
+    @property
+    def marginals(self) -> Callable[[Chunk], Marginals]:
         """The function at standardised rows, given their nearest stored rows."""
-        return self._given(chunk.x, np.full(len(chunk), -1))
+        self._prepare()
+        return lambda chunk: self._given(chunk.x, np.full(len(chunk), -1))
 
-    def left_out(self, chunk: Chunk) -> Marginals:
+    @property
+    def left_out(self) -> Callable[[Chunk], Marginals]:
         """Each row of a chunk predicted from all stored rows but itself."""
+        self._prepare()
+        return self._left_out
+
+    def _prepare(self) -> None:
+        """Build the index once, before threads ask for it at the same time."""
+        if len(self.table):
+            _ = self._index, self._kernel
+
+    def _left_out(self, chunk: Chunk) -> Marginals:
         own = self.table.find(chunk.x)
         if np.any(own < 0):
             raise ValueError(
