@@ -780,6 +780,6 @@ def test_plots(fitted, classes):
         _, ax = plt.subplots()
         assert draw(*given, ax=ax) is ax
         assert ax.get_xlabel()
-    with pytest.raises(ValueError, match="along one column"):
+    with pytest.raises(ValueError, match="one column"):
         plots.plot_prediction(fitted, X)
     plt.close("all")
