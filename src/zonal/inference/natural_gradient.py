@@ -54,10 +54,10 @@ __all__ = ["Effort", "Passes", "Refit", "Watch", "infer"]
 
 _SHORTEST_STEP = 1e-3
 # Two functions that compete for a row are each moved the whole way by their sites, and
-# so end twice as far apart as they should be; with many functions, a whole step is about
-# right. The steps of means lie in between, those of precisions are slightly shorter.
-# Once a pass gains less than the share _NEAR of the bound, means get momentum (Polyak
-# 1964). Until then, inference without a start takes whole steps.
+# so end twice as far apart as they should be; with many functions, a whole step is
+# about right. The steps of means lie in between, those of precisions are slightly
+# shorter. Once a pass gains less than the share _NEAR of the bound, means get momentum
+# (Polyak 1964). Until then, inference without a start takes whole steps.
 _MEANS = 2 / 3
 _PRECISIONS = 0.8
 _NEAR = 0.01
@@ -169,8 +169,8 @@ def infer(
     >>> counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(3 * x[:, 0])))
     >>> basis = Basis.build(ARD.isotropic(1), ContinuousDepth(), n_features=20)
     >>> problem = Problem(ArraySource(x, counts), Poisson(), np.ones(1))
-    >>> found = infer(problem, [Process(basis, 1.0)])
-    >>> found.converged, len(found.bounds) <= 15
+    >>> solution = infer(problem, [Process(basis, 1.0)])
+    >>> solution.converged, len(solution.bounds) <= 15
     (True, True)
     """
     effort, watch = effort or Effort(), watch or Watch()
