@@ -127,7 +127,7 @@ def _tables_to_break_it():
     [case[1:] for case in _tables_to_break_it()],
     ids=[case[0] for case in _tables_to_break_it()],
 )
-@pytest.mark.filterwarnings("ignore:constant columns tell nothing")
+@pytest.mark.filterwarnings("ignore:constant columns carry no information")
 def test_awkward_tables_have_finite_answers(X, y):
     model = SphericalGPRegressor(n_neighbors=16).fit(X, y)
     mean, std = model.predict(X, return_std=True)

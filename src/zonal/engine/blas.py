@@ -1,8 +1,8 @@
-"""What is needed of BLAS beyond what NumPy and SciPy offer.
+"""Triangular products that release the interpreter's lock, and limits on BLAS threads.
 
-NumPy lets other threads run while BLAS works, but has no triangular product; SciPy has
-one, but keeps the interpreter's lock meanwhile, copies its argument and wants it
-contiguous. Here SciPy's own BLAS is called directly.
+NumPy releases the interpreter's lock while BLAS works, but has no triangular product.
+SciPy has one, but it holds the lock, copies its argument and requires it to be
+contiguous. This module therefore calls SciPy's own BLAS directly.
 """
 
 import ctypes
@@ -21,30 +21,30 @@ __all__ = ["single_threaded_blas", "suited_blas", "triangular_product"]
 _MANY_FEATURES = 1500
 
 
-class _Limit:
+class _BlasLimit:
     """One limit for the whole process: the first to enter sets it, the last lifts it.
 
-    Streams of chunks that are read side by side leave in any order.
+    Streams of chunks that are read concurrently leave it in any order.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside = 0
-        self._set: Any = None
+        self._users = 0
+        self._active_limit: Any = None
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._set = _controller().limit(limits=1, user_api="blas")
+            self._users += 1
+            if self._users == 1:
+                self._active_limit = _controller().limit(limits=1, user_api="blas")
         try:
             yield
         finally:
             with self._lock:
-                self._inside -= 1
-                if self._inside == 0:
-                    self._set.restore_original_limits()
+                self._users -= 1
+                if self._users == 0:
+                    self._active_limit.restore_original_limits()
 
 
 @functools.lru_cache(maxsize=1)
@@ -52,18 +52,19 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-_limit = _Limit()
+_limit = _BlasLimit()
 
 
 def single_threaded_blas() -> AbstractContextManager:
-    """A context in which BLAS keeps to the thread that calls it."""
+    """Return a context in which BLAS uses only the calling thread."""
     return _limit()
 
 
 def suited_blas(features: int) -> AbstractContextManager:
-    """A context for matrices of so many features; the larger ones on all cores.
+    """Return a context for work on square matrices with ``features`` columns.
 
-    For others, waiting for a busy machine's cores costs more than they would bring.
+    BLAS uses all cores for large matrices only: for small ones, waiting for the cores
+    of a busy machine costs more than it saves.
     """
     return _limit() if features <= _MANY_FEATURES else nullcontext()
 
@@ -74,7 +75,7 @@ def triangular_product(
     """Multiply some columns of a table of rows by a triangular matrix, in place.
 
     ``rows[:, columns]`` becomes itself times ``factor.T``, or times ``factor`` if
-    transposed. The factor is lower triangular; what lies above its diagonal is ignored.
+    transposed. The factor is lower triangular; entries above its diagonal are ignored.
 
     Examples
     --------
@@ -122,8 +123,10 @@ def _trmm(dtype: np.dtype) -> tuple[Any, Any]:
     get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     signature = get_name(capsule)
     address = get_pointer(capsule, signature)
-    text = ctypes.c_char_p
-    other = ctypes.c_void_p
-    routine = ctypes.CFUNCTYPE(None, text, text, text, text, *([other] * 7))(address)
+    string = ctypes.c_char_p
+    pointer = ctypes.c_void_p
+    routine = ctypes.CFUNCTYPE(None, string, string, string, string, *([pointer] * 7))(
+        address
+    )
     wide = b"long" in signature or b"64" in signature
     return routine, ctypes.c_int64 if wide else ctypes.c_int

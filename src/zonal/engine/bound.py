@@ -4,15 +4,16 @@ With scaled statistics S = D G D/σ², m = D h/σ², D = diag √(v e_b), and A 
 
     L = -½ [ n log 2πσ² - Σ log a + log|A| + Σ a y²/σ² - mᵀA⁻¹m ] - penalty,
 
-as in Titsias (2009). The penalty pays for what the features do not capture of a row,
-u = k - |φ|²: the standard one is ½ Σ a u/σ², the tightened one (Titsias 2025)
-½ Σ log(1 + a u/σ²), never larger, with the same posterior. In between is the
-*common* one, ½ n log(1 + mean(a u/σ²)): one factor for the conditional variance of all
-rows, which is what other likelihoods can have (`zonal.inference.natural_gradient`).
+as in Titsias (2009). The penalty pays for the prior variance of each row that the
+features do not capture, u = k - |φ|²: the standard one is ½ Σ a u/σ², the tightened one
+(Titsias 2025) ½ Σ log(1 + a u/σ²), never larger, with the same posterior. In between is
+the *common* one, ½ n log(1 + mean(a u/σ²)): one factor for the conditional variance of
+all rows, the only form available to other likelihoods
+(`zonal.inference.natural_gradient`).
 
 Depth, free energies, variance and noise enter through D, σ and u alone: `fit_scales`
-optimises them to convergence after one pass, without touching the data again. All of it
-is float64 LAPACK.
+optimises them to convergence after one pass, without touching the data again. The
+algebra is float64 LAPACK.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ from zonal.prior.process import Process
 
 __all__ = ["Evaluation", "Tightening", "evaluate"]
 
-# Which penalty: the standard one, the tightened one, or the one with a common factor.
+# The penalty: standard (False), tightened (True), or tightened by a common factor.
 Tightening = bool | Literal["common"]
 
 
@@ -37,8 +38,9 @@ Tightening = bool | Literal["common"]
 class Evaluation:
     """The bound and its cotangents at one set of parameters.
 
-    A ``lift`` above zero says that rounding of the statistics shows in the bound, and
-    by how much its eigenvalues were in doubt. ``factor`` is that of the common penalty.
+    A ``lift`` above zero means that rounding of the statistics affects the bound; it
+    is the amount added to the eigenvalues of the system. ``factor`` belongs to the
+    common penalty.
     """
 
     value: float
@@ -113,7 +115,7 @@ def unexplained_of(basis: Basis, table: Uncaptured) -> tuple[np.ndarray, float]:
 def _penalty(
     table: Uncaptured, unexplained: np.ndarray, noise: float, tightened: Tightening
 ) -> tuple[float, np.ndarray, float]:
-    """The penalty, its slope in what is unexplained of each row, the common factor."""
+    """The penalty, its slope in each row's unexplained variance, the common factor."""
     slope = penalty_slope(table, unexplained, noise, tightened, 1.0)
     standard = 0.5 * table.count.astype(np.float64) @ unexplained / noise
     if tightened == "common":
@@ -133,7 +135,7 @@ def penalty_slope(
     tightened: Tightening,
     factor: float,
 ) -> np.ndarray:
-    """The slope of the penalty for some rows; a common factor is that of all."""
+    """The slope of the penalty for some rows; ``factor`` is common to all rows."""
     slope = 0.5 * table.count.astype(np.float64) / noise
     if tightened == "common":
         return factor * slope

@@ -1,13 +1,14 @@
 """The exact log marginal likelihood of a few rows, and its gradient.
 
-A phase at every row captures all of every row: the bound is then the log marginal
-likelihood of a dense Gaussian process, and phases need no learning. With K the prior
-covariance of the rows, D the diagonal of their precisions w a/σ² and B = I + √D K √D,
+With a phase at every row, the features capture all of the prior: the bound is then the
+log marginal likelihood of a dense Gaussian process, and phases need no learning. With K
+the prior covariance of the rows, D the diagonal of their precisions w a/σ² and
+B = I + √D K √D,
 
     log p(y) = -½ [ n log 2πσ² - Σ w log a + log|B| + zᵀB⁻¹z ],    z = √D y.
 
-The kernel is one Chebyshev series in t = s·s', whatever its bands, so a value and the
-gradient in all of its parameters cost three sweeps over half of the pairs of rows.
+Whatever its bands, the kernel is one Chebyshev series in t = s·s'. So the value and the
+gradient in all parameters cost three sweeps over half of the pairs of rows.
 """
 
 import dataclasses
@@ -37,10 +38,10 @@ __all__ = ["at_rows", "exact_value_and_gradient", "is_series"]
 
 
 def is_series(basis: Basis) -> bool:
-    """Whether a basis has its whole prior in bands that are polynomials."""
+    """Whether the bands of a basis are all polynomials and cover its whole prior."""
     dimension = basis.sphere.dimension
     shapes = [band_kernel(band, basis.kernel, dimension) for band in basis.bands]
-    polynomial = all(isinstance(one, (SingleLevel, LevelSum)) for one in shapes)
+    polynomial = all(isinstance(shape, (SingleLevel, LevelSum)) for shape in shapes)
     return polynomial and basis.uncovered_energy == 0
 
 
@@ -81,7 +82,7 @@ def exact_value_and_gradient(
     for band in process.basis.bands:
         if isinstance(band, Band):
             gradients[f"bands.{band.name}.phases"] = np.zeros_like(band.phases)
-    gradients = {f"basis.{name}": one for name, one in gradients.items()}
+    gradients = {f"basis.{name}": value_bar for name, value_bar in gradients.items()}
     return float(value), gradients | {"noise": np.asarray(noise_bar)}
 
 
@@ -90,7 +91,7 @@ def _likelihood(
 ) -> tuple[float, np.ndarray, float, float]:
     """-½ (log|B| + zᵀB⁻¹z), its cotangent in K, tr(I - B⁻¹) and |B⁻¹z|².
 
-    Only what is on and below the diagonal of the cotangent is meant.
+    Only the entries on and below the diagonal of the cotangent are used.
     """
     root = np.sqrt(spread)
     factor, _ = factorise(covariance * root[:, None] * root)
@@ -100,7 +101,7 @@ def _likelihood(
     (invert,) = get_lapack_funcs(("potri",), (factor,))
     inverse, _ = invert(factor, lower=1, overwrite_c=1)
     freedom = len(y) - np.trace(inverse)
-    # Fortran's order, so that nothing is copied.
+    # Fortran order avoids a copy.
     bar = np.multiply.outer(solution, 0.5 * solution).T - 0.5 * inverse
     bar *= root[:, None]
     bar *= root
@@ -109,7 +110,7 @@ def _likelihood(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Pairs:
-    """The prior covariance of some rows, pair by pair, and the way back."""
+    """The prior covariance of some rows, pair by pair, and its pullback."""
 
     basis: Basis
     x: np.ndarray
@@ -123,10 +124,10 @@ class _Pairs:
     @classmethod
     def of(cls, basis: Basis, x: np.ndarray) -> "_Pairs":
         s, radial = basis.sphere.points(x)
-        below = _below(len(x))
+        below = _pair_indices(len(x))
         t = np.clip((s @ s.T).ravel()[below], -1.0, 1.0)
         shapes = [_polynomial(basis, band) for band in basis.bands]
-        coefficients = np.zeros(max(len(one.coefficients) for one in shapes))
+        coefficients = np.zeros(max(len(shape.coefficients) for shape in shapes))
         for energy, shape in zip(basis.energies, shapes, strict=True):
             own = np.asarray(shape.coefficients)
             coefficients[: len(own)] += float(basis.variance) * energy * own
@@ -139,9 +140,9 @@ class _Pairs:
         return cls(basis, x, s, radial, t, shapes, coefficients, covariance)
 
     def pull(self, covariance_bar: np.ndarray) -> dict[str, np.ndarray]:
-        """A cotangent of the covariance, as gradients in sphere and kernel."""
-        basis, below = self.basis, _below(len(self.x))
-        # All of the pairs (i, j), i > j, count twice.
+        """Pull a cotangent of the covariance back to gradients in sphere and kernel."""
+        basis, below = self.basis, _pair_indices(len(self.x))
+        # Each pair (i, j) with i > j counts twice.
         twice = 2 * covariance_bar.ravel()[below]
         weighted = np.zeros_like(self.covariance)
         weighted.ravel()[below] = twice * self.covariance.ravel()[below]
@@ -159,15 +160,18 @@ class _Pairs:
         return gradients | {f"sphere.{name}": value for name, value in moved.items()}
 
     def _pull_kernel(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        """From the gradient in the whole series to those in energies and depth."""
+        """Turn the gradient in the whole series into those in energies and depth."""
         basis, variance = self.basis, float(self.basis.variance)
         inner = np.array(
-            [one.coefficients @ sums[: len(one.coefficients)] for one in self.shapes]
+            [
+                shape.coefficients @ sums[: len(shape.coefficients)]
+                for shape in self.shapes
+            ]
         )
         of_variance = float(basis.energies @ inner)
         gradients = pull_energies(basis, variance * inner, of_variance)
-        every = zip(basis.bands, self.shapes, basis.energies, strict=True)
-        for band, shape, energy in every:
+        bands = zip(basis.bands, self.shapes, basis.energies, strict=True)
+        for band, shape, energy in bands:
             if isinstance(shape, SingleLevel):
                 continue
             along = variance * energy * sums[: len(shape.coefficients)]
@@ -182,13 +186,15 @@ class _Pairs:
 
 def _polynomial(basis: Basis, band: Band | CompleteLevel) -> SingleLevel | LevelSum:
     shape = band_kernel(band, basis.kernel, basis.sphere.dimension)
-    assert isinstance(shape, (SingleLevel, LevelSum)), "others are not exact here"
+    assert isinstance(shape, (SingleLevel, LevelSum)), (
+        "only polynomial bands have an exact likelihood"
+    )
     return shape
 
 
 @functools.lru_cache(maxsize=4)
-def _below(size: int) -> np.ndarray:
-    """Places below the diagonal of a flattened matrix: all pairs of rows, once each."""
+def _pair_indices(size: int) -> np.ndarray:
+    """Indices below the diagonal of a flattened matrix: each pair of rows once."""
     return np.ravel_multi_index(np.tril_indices(size, -1), (size, size))
 
 

@@ -33,16 +33,16 @@ from zonal.prior.parameters import Fields
 
 __all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "whiten"]
 
-# Noise on a band's inducing variables, relative to their variance. It bounds what the
-# whitening can amplify (float32 features lose at most a factor 10³) and only ever
-# lowers what the band captures. Complete bands are well conditioned and get none.
+# Noise on a band's inducing variables, relative to their variance. It limits how much
+# whitening amplifies rounding (float32 features lose at most a factor 10³) and can only
+# lower the captured variance. Complete bands are well conditioned and get none.
 _JITTER = 1e-6
 _JITTER_LIMIT = 1e-2
 _COINCIDE = 1e-9
 
 
 def whiten(basis: Basis, dtype: Any = np.float32) -> "Frame":
-    """Do the matrix work of every band; the result maps rows to features.
+    """Do the matrix work of each band; return a frame that maps rows to features.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class BandFrame:
 
 @functools.lru_cache(maxsize=256)
 def _complete_frame(band: CompleteLevel, dimension: int) -> BandFrame:
-    """A complete level is the same whatever the kernel."""
+    """The frame of a complete level, which does not depend on the kernel."""
     phases = band.place(dimension)
     shape = single_level(band.level, dimension)
     return BandFrame(phases, shape, _whitening(band, phases, shape))
@@ -87,8 +87,8 @@ def _complete_frame(band: CompleteLevel, dimension: int) -> BandFrame:
 class Frame(Fields):
     """A basis whose matrix work is done: rows in, features and gradients out.
 
-    The kernel values of all bands come from one jitted call. Whitening them is left to
-    BLAS, whose triangular product takes half the work of a full one.
+    The kernel values of all bands come from one jitted call. BLAS whitens
+    them: its triangular product takes half the work of a full one.
     """
 
     basis: Basis
@@ -108,21 +108,21 @@ class Frame(Fields):
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> tuple[Float[np.ndarray, "rows features"], Float[np.ndarray, " rows"]]:
         """κ_b(V_b s) of every band, not yet whitened, and the radial factors."""
-        x = self._checked(x)
+        x = self._check_rows(x)
         engine, placed = self._engine(len(x))
         return engine.values(placed, x)
 
     def features(
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows features"]:
-        """φ(x), with φ(x)·φ(x') the part of the prior covariance that is captured."""
+        """φ(x), where φ(x)·φ(x') is the captured part of the prior covariance."""
         unit, radial = self.unit_features(x)
         return unit * radial[:, None] * self.scales.astype(self.dtype)[None, :]
 
     def captured(
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows bands"]:
-        """The fraction of each band's variance that its phases capture, row by row."""
+        """The fraction of each band's variance that its phases capture, per row."""
         unit, _ = self.unit_features(x)
         return self.basis.by_band(unit.astype(np.float64) ** 2)
 
@@ -136,17 +136,17 @@ class Frame(Fields):
         x: Float[np.ndarray, "rows inputs"],
         cotangent: Float[np.ndarray, "rows features"],
     ) -> dict[str, np.ndarray]:
-        """Gradients of Σ cotangent · features(x), one for each learned parameter."""
+        """Gradients of Σ cotangent · features(x), one per learned parameter."""
         basis = self.basis
         unit, radial = self.unit_features(x)
         scaled = cotangent * self.scales.astype(self.dtype)[None, :]
         unit_bar = scaled * radial[:, None]
         sums = self.pull_rows(x, unit_bar, np.sum(scaled * unit, axis=1))
         products = [
-            _double(unit_bar[:, columns].T @ unit[:, columns])
+            _to_float64(unit_bar[:, columns].T @ unit[:, columns])
             for columns in (basis.slices[index] for index in basis.incomplete)
         ]
-        per_feature = np.sum(_double(cotangent * unit * radial[:, None]), axis=0)
+        per_feature = np.sum(_to_float64(cotangent * unit * radial[:, None]), axis=0)
         return self.pull_parameters(sums, products, *pull_scales(basis, per_feature))
 
     def pull_rows(
@@ -156,7 +156,7 @@ class Frame(Fields):
         radial_bar: Float[np.ndarray, " rows"],
     ) -> "RowSums":
         """Pull cotangents of the unit features and radii back, summed over the rows."""
-        x = self._checked(x)
+        x = self._check_rows(x)
         cotangent = np.array(unit_bar, self.dtype)
         for columns, factor in zip(self.basis.slices, self._factors, strict=True):
             triangular_product(cotangent, columns, factor, transposed=True)
@@ -174,10 +174,10 @@ class Frame(Fields):
         variance: float,
         missing: float = 0.0,
     ) -> dict[str, np.ndarray]:
-        """Finish the gradient, with a gradient for every learned parameter by name.
+        """Gradients of all learned parameters, by name.
 
-        ``products`` holds Σ φ̄ φᵀ of each incomplete band, which is all that its
-        whitening needs. What flows through the bands' energies and the variance is
+        ``products`` holds Σ φ̄ φᵀ of each incomplete band, all that the pullback of its
+        whitening needs. The gradients through the bands' energies and the variance are
         added here too.
         """
         basis = self.basis
@@ -201,24 +201,26 @@ class Frame(Fields):
         return gradients
 
     def _engine(self, rows: int) -> tuple[KernelBackend, Any]:
-        """Where to evaluate so many rows, and what is needed for it there."""
+        """The backend for this many rows, and the arrays prepared for it."""
         shapes = [band.shape for band in self.bands]
         engine = backend_for(rows * self.basis.n_features, *shapes)
-        if engine not in self._placed:
+        if engine not in self._prepared:
             bands = tuple((band.phases, band.shape) for band in self.bands)
-            self._placed[engine] = engine.prepare(self.basis.sphere, bands, self.dtype)
-        return engine, self._placed[engine]
+            self._prepared[engine] = engine.prepare(
+                self.basis.sphere, bands, self.dtype
+            )
+        return engine, self._prepared[engine]
 
     @functools.cached_property
-    def _placed(self) -> dict[KernelBackend, Any]:
+    def _prepared(self) -> dict[KernelBackend, Any]:
         return {}
 
     @functools.cached_property
     def _factors(self) -> list[np.ndarray]:
-        """L⁻¹ of every band as BLAS wants it."""
-        return [np.ascontiguousarray(one.whitening, self.dtype) for one in self.bands]
+        """L⁻¹ of every band, contiguous as BLAS requires."""
+        return [np.ascontiguousarray(band.whitening, self.dtype) for band in self.bands]
 
-    def _checked(self, x: np.ndarray) -> np.ndarray:
+    def _check_rows(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, self.dtype)
         self.basis.sphere.check(x)
         return x
@@ -228,8 +230,8 @@ class Frame(Fields):
 class RowSums:
     """Gradients summed over rows; sums of chunks add up.
 
-    ``moved`` holds gradients in the sphere's parameters by name, and for every
-    incomplete band in its phases and its kernel (None where nothing is learned).
+    ``moved`` holds the gradients in the sphere's parameters, by name, and for each
+    incomplete band those in its phases and its kernel (None where nothing is learned).
     """
 
     moved: Any
@@ -238,26 +240,26 @@ class RowSums:
         return RowSums(jax.tree.map(np.add, self.moved, other.moved))
 
 
-def _double(leaf) -> np.ndarray:
+def _to_float64(leaf) -> np.ndarray:
     return np.asarray(leaf, np.float64)
 
 
 def _whitening(
     band: Band | CompleteLevel, phases: np.ndarray, shape: BandKernel
 ) -> Float[np.ndarray, "phases phases"]:
-    """L⁻¹ of a band's Gram matrix, with as little jitter as will do."""
+    """L⁻¹ of a band's Gram matrix, with the smallest jitter that works."""
     gram = backend_for(len(phases) ** 2, shape).gram(phases, shape)
     if not band.complete:
         _warn_of_coincidence(band, gram)
-    # NumPy's factor: optimisers amplify last bits, and models of 0.1 were learned so.
+    # NumPy's Cholesky, as in release 0.1: optimisers amplify differences in last bits.
     jitters = _jitters(0.0 if band.complete else _JITTER)
-    found = first_factor(gram, jitters, cholesky=np.linalg.cholesky)
-    if found is None:
+    factored = first_factor(gram, jitters, cholesky=np.linalg.cholesky)
+    if factored is None:
         raise ValueError(
-            f"the phases of band {band.name} cannot be told apart; "
+            f"the phases of band {band.name} are indistinguishable; "
             "start from other phases or ask for fewer features"
         )
-    return solve_triangular(found[0], np.eye(len(gram)), lower=True)
+    return solve_triangular(factored[0], np.eye(len(gram)), lower=True)
 
 
 def _jitters(jitter: float) -> Iterator[float]:
@@ -284,14 +286,15 @@ def _warn_of_coincidence(band: Band | CompleteLevel, gram: np.ndarray) -> None:
         first, second = np.argwhere(near)[0]
         warnings.warn(
             f"phases {second} and {first} of band {band.name} coincide (or are "
-            "opposite, which is the same to this band); they share one feature's worth",
+            "opposite, which is equivalent in this band); together they act as one "
+            "feature",
             CoincidingPhasesWarning,
             stacklevel=3,
         )
 
 
 def _pull_whitening(frame: BandFrame, products: np.ndarray):
-    """From R = Σ φ̄ φᵀ to gradients in the phases and the band's kernel.
+    """Turn R = Σ φ̄ φᵀ into gradients in the phases and the band's kernel.
 
     With W = L⁻¹ and W̄ = R Lᵀ the Cholesky pullback (Murray 2016) collapses to
     K̄ = ½ Wᵀ (P + Pᵀ) W, P = -tril(R) with its diagonal halved.

@@ -36,11 +36,11 @@ def value_and_gradient(
     tightened: Tightening = True,
     dtype: Any = np.float32,
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """The bound on all rows and its exact gradient: two passes, memory of a chunk.
+    """The bound on all rows and its exact gradient, in two passes over chunks.
 
     Several sources are the same inputs with several targets, each a function of the
-    same prior: their bounds add up, and every row's features serve all of them.
-    Products that float32 rounds too coarsely for the noise are taken in float64.
+    same prior: their bounds add up, and each row's features are computed once.
+    Products are repeated in float64 where float32 is too coarse for the noise.
     """
     sources = [sources] if isinstance(sources, Source) else sources
 
@@ -49,13 +49,15 @@ def value_and_gradient(
         statistics = collect_all(frame, sources)
         results = [evaluate(sums, process, tightened) for sums in statistics]
         check_sums(max(result.lift for result in results), dtype)
-        return _pulled(frame, sources, process, statistics, results, tightened)
+        return _combine_gradients(
+            frame, sources, process, statistics, results, tightened
+        )
 
     with single_threaded_blas():
         return refine(attempt, dtype)
 
 
-def _pulled(
+def _combine_gradients(
     frame: Frame,
     sources: Sequence[Source],
     process: Process,
@@ -67,19 +69,21 @@ def _pulled(
     sums, products = pull_back(frame, sources, process, results, tightened)
     for index, product in zip(process.basis.incomplete, products, strict=True):
         columns = process.basis.slices[index]
-        for one, result in zip(statistics, results, strict=True):
-            product += 2 * result.gram_bar[columns] @ one.gram[:, columns]
-            product += np.outer(result.moment_bar[columns], one.moment[columns])
+        for sums_of_output, result in zip(statistics, results, strict=True):
+            product += 2 * result.gram_bar[columns] @ sums_of_output.gram[:, columns]
+            product += np.outer(
+                result.moment_bar[columns], sums_of_output.moment[columns]
+            )
     pulled = frame.pull_parameters(
         sums,
         products,
-        np.sum([one.energies_bar for one in results], axis=0),
-        sum(one.variance_bar for one in results),
-        sum(one.missing_bar for one in results),
+        np.sum([result.energies_bar for result in results], axis=0),
+        sum(result.variance_bar for result in results),
+        sum(result.missing_bar for result in results),
     )
     gradients = {f"basis.{name}": value for name, value in pulled.items()}
-    gradients["noise"] = np.asarray(sum(one.noise_bar for one in results))
-    return sum(one.value for one in results), gradients
+    gradients["noise"] = np.asarray(sum(result.noise_bar for result in results))
+    return sum(result.value for result in results), gradients
 
 
 def pull_back(
@@ -89,12 +93,12 @@ def pull_back(
     results: Sequence[Evaluation],
     tightened: Tightening = True,
 ) -> tuple[RowSums, list[np.ndarray]]:
-    """The second pass: cotangents of the statistics, pulled back through every row.
+    """Pull the cotangents of the statistics back through every row (second pass).
 
-    A row's features have the cotangent φ̄ = 2ωφḠ + ωy h̄ + cφ, the last term from the
-    penalty, band by band; those of several functions add up before they are pulled
-    back. Also returned is Σ cφφᵀ of each incomplete band: the rest of Σ φ̄φᵀ follows
-    from the statistics.
+    A row's features have the cotangent φ̄ = 2ωφḠ + ωy h̄ + cφ, where the
+    last term comes from the penalty, band by band. Those of several functions are
+    added before they are pulled back. Also returns Σ cφφᵀ of each incomplete band; the
+    rest of Σ φ̄φᵀ follows from the statistics.
     """
     pull = functools.partial(_pull_chunk, frame, process, results, tightened)
     sums, products = None, []
@@ -137,7 +141,7 @@ def _row_cotangents(
     radial: np.ndarray,
     chunk: Chunk,
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """What one function's bound says of some rows' features and radii."""
+    """Cotangents of one function's bound in the features and radii of some rows."""
     basis, noise, dtype = process.basis, float(process.noise), unit.dtype
     weight, precision = chunk.weights, chunk.precisions
     table = uncaptured_of(basis, unit, radial, weight, precision)

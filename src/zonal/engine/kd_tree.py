@@ -1,11 +1,11 @@
 """A k-d tree whose leaves are scanned as matrices, compiled.
 
 The tree halves the rows at the median of the widest coordinate until at most 128 are
-left. A leaf holds its rows coordinate by coordinate, so the distances of a query to all
-of them are computed by vector instructions, and a leaf is given up as soon as the
+left. A leaf holds its rows coordinate by coordinate, so vector instructions
+compute the distances of a query to all of them, and a leaf is abandoned as soon as the
 leading coordinates alone put all of its rows too far away. In few dimensions the search
 visits few leaves; in many it degrades to a brute-force scan, with little overhead. So
-there is one method for every table.
+one method serves every table.
 
 Reference: Friedman, Bentley & Finkel (1977), "An algorithm for finding best matches in
 logarithmic expected time", with bounding boxes in place of splitting planes.
@@ -20,9 +20,9 @@ from jaxtyping import Float
 __all__ = ["Tree", "grow", "nearest", "ranked"]
 
 _LEAF_ROWS = 128
-# Coordinates between two looks at whether a leaf can be given up.
+# Coordinates between two checks whether a leaf can be abandoned.
 _STRIDE = 4
-# A node's widest coordinate is looked for among so many leading ones.
+# A node is split along the widest of this many leading coordinates.
 _SPLIT_COORDINATES = 12
 
 
@@ -52,7 +52,7 @@ class Tree(NamedTuple):
 
 
 def grow(points: Float[np.ndarray, "rows d"]) -> Tree:
-    """The tree of some rows, the coordinates that spread most first.
+    """The tree of some rows, whose coordinates are sorted by decreasing spread.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def grow(points: Float[np.ndarray, "rows d"]) -> Tree:
 def _halve(order, keys, start, stop, middle):
     """Reorder rows ``start`` to ``stop`` so that the smaller keys come first.
 
-    Quickselect by key, then row: equal keys have one order only.
+    Quickselect by key, then by row, so that the order of equal keys is unique.
     """
     low, high = start, stop - 1
     while low < high:
@@ -178,7 +178,7 @@ def _sift(heap, places, size):
 @numba.njit(cache=True, nogil=True, inline="always")
 @no_type_check
 def _box_distance(query, least, greatest, limit):
-    """Squared distance of a query to a box, or anything beyond the limit."""
+    """Squared distance of a query to a box, or some number at or above the limit."""
     total = np.float32(0.0)
     for column in range(len(query)):
         value = query[column]
@@ -227,12 +227,12 @@ def _leaf_distances(query, values, offset, size, distances, limit):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def nearest(queries, own, wanted, tree, shrink, found, limits):
-    """The nearest ``wanted`` rows of each query by float32 distance, in no order.
+    """Find the nearest ``wanted`` rows per query by float32 distance, unordered.
 
-    ``own`` is the row that a query leaves out, or -1. ``shrink`` below one gives up
-    boxes whose squared distance is more than that share of the furthest candidate's:
-    faster, and not exact. ``limits`` receives the squared distance that every row left
-    out has at least (infinity where none is).
+    ``own`` is the row that a query excludes, or -1. With ``shrink`` below one, the
+    search skips boxes whose squared distance exceeds that share of the furthest
+    candidate's: faster, but approximate. ``limits`` receives a lower bound of the
+    squared distances of all rows that were not found (infinity if there are none).
     """
     order, starts, least, greatest, values = tree
     leaves = len(starts) - 1
@@ -286,7 +286,7 @@ def nearest(queries, own, wanted, tree, shrink, found, limits):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def ranked(points, queries, found, wanted, indices, squares):
-    """The nearest candidates by exact distance, then index; -1 where there are fewer.
+    """Sort the nearest candidates by exact distance, then index; -1 where none is left.
 
     Distances are sums in float64 of squared differences, in the order of the columns.
     """

@@ -1,13 +1,13 @@
-"""Vectors of one register: many rows of a table solved side by side.
+"""Vectors of one register, to solve the systems of many rows in parallel.
 
 A system of 32 equations is too small to fill vector registers by itself. Sixteen such
-systems side by side, one in each lane, fill them at every step: each number of the
-algorithm becomes a vector of 16 (float32) or 8 (float64) numbers, in memory next to
-each other. LLVM splits these vectors where a processor's registers are shorter.
+systems in parallel, one per lane, fill them at every step: each number of the algorithm
+becomes a vector of 16 (float32) or 8 (float64) contiguous numbers. LLVM splits these
+vectors where a processor's registers are shorter.
 
 Numba has no such type, so this module adds it: `Lanes`, with arithmetic, loads and
-stores, the lookup of `AngleTable`, and the product that Cholesky's algorithm consists
-of.
+stores, the lookup of `AngleTable`, and the matrix product at the core of Cholesky's
+algorithm.
 
 Numba compiles a function of another module again only when that module's file changes:
 after a change here, delete the ``*.nbi`` files in ``__pycache__``.
@@ -45,7 +45,7 @@ __all__ = [
 _BYTES = 64
 # Rows and columns of a tile: its 16 sums and 8 factors fit 32 registers.
 TILE = 4
-# Products may be fused with sums; nothing else is left to the compiler.
+# The compiler may fuse products with sums, and change nothing else.
 _FLAGS = ("contract",)
 
 
@@ -97,7 +97,7 @@ def load(typing_context, array, index):
 
 @intrinsic
 def store(typing_context, array, index, value):
-    """Put a vector at an index of a flat array."""
+    """Store a vector at an index of a flat array."""
 
     def code(context, builder, signature, arguments):
         data = _data(context, builder, array, arguments[0])
@@ -110,7 +110,7 @@ def store(typing_context, array, index, value):
 
 @intrinsic
 def full(typing_context, array, value):
-    """A vector of equal numbers, of the type of an array."""
+    """A vector of equal numbers, of an array's type."""
     lanes = Lanes(array.dtype)
 
     def code(context, builder, signature, arguments):
@@ -135,7 +135,7 @@ class _Vectors(AbstractTemplate):
 
 
 def _operation(function, instruction: str):
-    """Give an operator of two vectors its instruction."""
+    """Register the instruction of an operator on two vectors."""
     register = infer_global(function)
     register(type(instruction, (_Vectors,), {}))  # pyright: ignore[reportOptionalCall]
 
@@ -158,7 +158,7 @@ def _extremum(order: str):
     return code
 
 
-# A comparison with NaN is false, so the right argument wins over it.
+# A comparison with NaN is false, so the result is the right argument.
 
 
 @intrinsic
@@ -192,7 +192,7 @@ def square_root(typing_context, value):
 
 @intrinsic
 def lane_count(typing_context, array):
-    """The length of a vector of the type of an array."""
+    """The number of lanes in a vector of an array's type."""
     count = Lanes(array.dtype).count
 
     def code(context, builder, signature, arguments):
@@ -202,17 +202,17 @@ def lane_count(typing_context, array):
 
 
 def empty_lanes(count: int, dtype: np.dtype) -> np.ndarray:
-    """Room for vectors, aligned to cache lines, as a flat array."""
+    """An uninitialised flat array for vectors, aligned to cache lines."""
     room = np.empty((count + 1) * _BYTES, np.uint8)
     start = -room.ctypes.data % _BYTES
     return room[start : start + count * _BYTES].view(dtype)
 
 
-# The lookup of AngleTable: leading bits are the interval, the others the place in it.
+# The lookup of AngleTable: the leading bits give the interval, the others the position.
 
 
 def _folded(context, builder, lanes, chord):
-    """Bits of u or 4 - u, whichever is below 2, plus the offset; and which it was."""
+    """Bits of min(u, 4 - u) plus the offset, and whether 4 - u was taken."""
     vector, bits = chord.type, _bits_type(lanes)
     mirrored = builder.fcmp_ordered(">", chord, _constant(vector, 2.0))
     other = builder.fsub(_constant(vector, 4.0), chord)
@@ -224,15 +224,15 @@ def _folded(context, builder, lanes, chord):
 
 
 def _layout(lanes: Lanes) -> tuple[int, int]:
-    """Bits of the mantissa, and the exponent's bias."""
+    """The number of mantissa bits, and the exponent's bias."""
     return (23, 127) if lanes.dtype == types.float32 else (52, 1023)
 
 
 @intrinsic
 def locate(typing_context, chord, starts):
-    """Places of squared chords in their intervals of an `AngleTable`, from 0 to 1.
+    """Positions of squared chords in their intervals of an `AngleTable`, from 0 to 1.
 
-    Where the coefficients of each interval start is written into ``starts``.
+    Writes the index at which each interval's coefficients start into ``starts``.
     """
 
     def code(context, builder, signature, arguments):
@@ -280,7 +280,7 @@ def inverse_width(typing_context, chord):
 
 @intrinsic
 def coefficients(typing_context, table, starts):
-    """Four vectors: the cubics of each lane's interval."""
+    """Four vectors: the coefficients of the cubic of each lane's interval."""
     lanes = Lanes(table.dtype)
 
     def code(context, builder, signature, arguments):
@@ -294,7 +294,7 @@ def coefficients(typing_context, table, starts):
             pointer = builder.gep(data, [builder.zext(index, ir.IntType(64))])
             pointer = builder.bitcast(pointer, four.as_pointer())
             parts.append(builder.load(pointer, align=_BYTES // lanes.count))
-        # Cubics one after the other, four vectors of them, and then transposed.
+        # Join the cubics into four vectors, then transpose these.
         while len(parts) > 4:
             pairs = zip(parts[::2], parts[1::2], strict=True)
             parts = [
@@ -334,8 +334,8 @@ def _shuffle(builder, left, right, order):
 def subtract_products(typing_context, target, start, factors, left, right, count):
     """Subtract A Bᵀ from a tile of 4 x 4 vectors, where A and B are 4 x ``count``.
 
-    All three have their columns one after the other, so that memory is read in order.
-    The tile stays in registers meanwhile.
+    All three are stored by column, so that memory is read in order. The tile stays in
+    registers throughout.
     """
     lanes = Lanes(target.dtype)
 

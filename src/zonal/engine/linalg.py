@@ -9,7 +9,7 @@ from scipy.linalg import cholesky as lapack_cholesky
 __all__ = ["factorise", "first_factor", "mirrored"]
 
 _LEAST_PIVOT = 0.99
-# Columns of a triangle that are mirrored at a time.
+# Columns mirrored at a time.
 _BLOCK = 256
 
 
@@ -21,7 +21,7 @@ def first_factor(
         matrix, lower=True, overwrite_a=True, check_finite=False
     ),
 ) -> tuple[np.ndarray, float] | None:
-    """Lower Cholesky factor of a matrix with the first jitter that works, and that.
+    """Lower Cholesky factor with the first jitter that works, and that jitter.
 
     Returns None where no jitter works.
     """
@@ -38,15 +38,17 @@ def first_factor(
 
 
 def factorise(system: np.ndarray) -> tuple[np.ndarray, float]:
-    """Cholesky factor of I + S, and what had to be added to it.
+    """Cholesky factor of I + S, and the amount added to its diagonal.
 
-    Every pivot of I + S is at least one. A smaller one shows how much rounding S has
-    suffered (float32 products, and noise that is tiny beside n times the variance);
-    then as much is added as lifts the pivots back. That only lowers the bound, and
+    Every pivot of I + S is at least one. A smaller one reveals rounding of S (float32
+    products, and noise that is tiny compared with n times the variance). The diagonal
+    is then raised until the pivots are large enough. That only lowers the bound, and
     keeps an optimiser from exploiting an indefinite matrix.
     """
     if not np.all(np.isfinite(system)):
-        raise ValueError("the statistics are not finite; collect them again")
+        raise ValueError(
+            "the statistics are not finite; collect them again from finite rows"
+        )
 
     def lifts():
         yield 0.0
@@ -57,15 +59,15 @@ def factorise(system: np.ndarray) -> tuple[np.ndarray, float]:
 
     system = np.array(system)
     system[np.diag_indices_from(system)] += 1
-    found = first_factor(
+    factored = first_factor(
         system, lifts(), lambda factor: np.diag(factor).min() >= _LEAST_PIVOT
     )
-    assert found is not None, "a large enough lift works for any finite matrix"
-    return found
+    assert factored is not None, "a large enough lift works for any finite matrix"
+    return factored
 
 
 def mirrored(lower: np.ndarray) -> np.ndarray:
-    """The symmetric matrix of which a lower triangle is given, in the same memory."""
+    """The symmetric matrix with the given lower triangle, in the same memory."""
     for start in range(0, len(lower), _BLOCK):
         stop = start + _BLOCK
         corner = lower[start:stop, start:stop]

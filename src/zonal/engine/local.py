@@ -5,14 +5,15 @@ their noise, and k of the neighbours with the query,
 
     a = K⁻¹ k,    mean = aᵀ y,    variance = k** - aᵀ k.
 
-With features φ, the covariances are what these leave out, k(x, x') - φ(x)·φ(x').
+With features φ, the covariances are those that the features leave uncaptured,
+k(x, x') - φ(x)·φ(x').
 
-Everything is done in float32, several rows at a time. A row whose system is too close
-to singular for that is solved again in float64. Where even that does not do (rows that
-are equal, without noise), a pivot is lifted to 1e-9 of its diagonal entry, as if that
-neighbour had so much more noise; so results are always finite.
+Systems are solved in float32, several rows at a time. A system that is too close to
+singular for that is solved again in float64. Where even float64 does not suffice (equal
+rows without noise), a pivot is lifted to 1e-9 of its diagonal entry, as if that
+neighbour had more noise; so results are always finite.
 
-Threads take chunks of rows whose bounds do not depend on the number of threads, and
+Threads work on chunks of rows whose bounds do not depend on the number of threads, and
 their gradients are added in the order of the rows.
 """
 
@@ -41,8 +42,8 @@ __all__ = [
 
 Result = TypeVar("Result")
 _CHUNK = 512
-# Least pivots in proportion to the diagonal. Rounding of the kernel, 1e-7, changes
-# smaller ones by more than a hundredth.
+# Least pivots relative to the diagonal. The rounding error of the kernel, 1e-7, changes
+# smaller ones by more than one percent.
 _LEAST_PIVOT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}
 
 
@@ -59,8 +60,8 @@ class StoredRows:
     noise
         Noise variance of each row.
     features
-        What is conditioned on elsewhere: the covariance is that of the kernel minus
-        their products.
+        Features whose part of the covariance is handled elsewhere: the covariance is
+        the kernel minus their products.
     """
 
     directions: Shaped[np.ndarray, "rows d"]
@@ -75,10 +76,10 @@ class StoredRows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Queries:
-    """Points at which the function is asked for.
+    """Points at which the function is predicted.
 
-    ``noise`` is the variance that will be added to the function's; it only decides
-    which rows need float64.
+    ``noise`` is the variance that will be added to that of the function; it only
+    decides which rows need float64.
     """
 
     directions: Shaped[np.ndarray, "rows d"]
@@ -116,7 +117,7 @@ class Gradient:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """Log densities of rows given their neighbours, and what they are made of.
+    """Log densities of rows given their neighbours, with means and variances.
 
     ``variance`` is that of the function, without noise.
     """
@@ -130,7 +131,7 @@ class LeaveOneOut:
 
 
 def _store_plain(points: StoredRows | Queries) -> None:
-    """Store all arrays as the compiled code wants them, after a check."""
+    """Check all arrays, and store them in the layout of the compiled code."""
     rows = len(points.directions)
     for field in dataclasses.fields(points):
         value = getattr(points, field.name)
@@ -146,7 +147,7 @@ def _store_plain(points: StoredRows | Queries) -> None:
 
 
 def _plain(values: np.ndarray, dtype: type) -> np.ndarray:
-    """Contiguous and writable, so that there is one compiled version."""
+    """A contiguous writable array, so that one compiled version suffices."""
     return np.require(values, dtype, ["C", "A", "W"])
 
 
@@ -165,13 +166,13 @@ def conditionals(
     Parameters
     ----------
     neighbours
-        Indices into ``rows``; -1 stands for none.
+        Indices into ``rows``; -1 for none.
     variance
         Prior variance at radius one.
     dtype
         The precision of the first attempt: float32, or float64.
     weights
-        Whether to return the weights of the neighbours' targets, too.
+        Whether to return the weights of the neighbours' targets as well.
 
     Examples
     --------
@@ -213,11 +214,11 @@ def leave_one_out(
     Parameters
     ----------
     indices
-        The rows asked for, as indices into ``rows``. Their lists must not hold them.
+        Indices into ``rows``. A row's list of neighbours must not contain the row.
     neighbours, variance, dtype
         As for `conditionals`.
     gradient
-        Whether to return the gradient of the sum of all log densities, too.
+        Whether to return the gradient of the sum of all log densities as well.
     """
     indices = _plain(indices, np.int64)
     if len(indices) and not 0 <= indices.min() <= indices.max() < len(rows.radial):
@@ -262,7 +263,7 @@ def leave_one_out(
 
 
 def _no_gradients(queries: int, points: int, dimension: int):
-    """Room for the gradients of a chunk."""
+    """Zero arrays for the gradients of a chunk."""
     return (
         np.zeros((queries, points, dimension)),
         np.zeros((queries, points)),
@@ -272,7 +273,7 @@ def _no_gradients(queries: int, points: int, dimension: int):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Systems:
-    """Arguments of the compiled code, apart from the precision."""
+    """Arguments of the compiled code, except the precision."""
 
     rows: StoredRows
     queries: Queries
@@ -317,7 +318,7 @@ class _Systems:
         )
 
     def solve(self, part: slice, outputs, gradients) -> tuple[int, int]:
-        """Solve a part of the queries, and count those in float64 and those lifted."""
+        """Solve some queries; count those in float64 and those with lifted pivots."""
         order, repeated = np.arange(part.start, part.stop), 0
         if not self.double:
             self._solve(np.dtype(np.float32), part.start, order, outputs, gradients)
@@ -382,7 +383,7 @@ class _Total:
 
 
 def _chunks(n_rows: int, solve: Callable[[slice], Result]) -> Iterator[Result]:
-    """Results of all chunks, computed on all cores, in order."""
+    """Results of all chunks in order, computed on all cores."""
     parts = [slice(i, min(i + _CHUNK, n_rows)) for i in range(0, n_rows, _CHUNK)]
     workers = min(core_count(), len(parts))
     if workers <= 1:

@@ -2,9 +2,9 @@
 
 The metric is the chord between directions on the sphere. A tree on the principal axes
 of the directions (`zonal.engine.kd_tree`) proposes candidates in float32, a few more
-than are asked for; distances in float64 rank them, and prove that no other row can be
-nearer, or the search is repeated with more candidates. So the answer is exact,
-and depends neither on the order of the search nor on the number of threads.
+than requested. Distances in float64 rank them and prove that no other row is nearer;
+otherwise the search is repeated with more candidates. So the answer is exact and
+depends neither on the order of the search nor on the number of threads.
 """
 
 import dataclasses
@@ -18,21 +18,21 @@ from zonal.engine.passes import core_count
 
 __all__ = ["Neighbours"]
 
-# Rows that principal axes are taken from.
+# Rows from which the principal axes are computed.
 _AXES_ROWS = 20_000
-# Queries of one task. Fixed, so that results do not depend on the number of threads.
+# Queries per task: fixed, so that results do not depend on the number of threads.
 _BLOCK = 256
-# Candidates beyond those asked for: at least so many, and such a share of them.
+# Candidates beyond those requested: the minimum, and as a share of the request.
 _LEAST_SPARE, _SPARE = 8, 0.25
-# Rounding of float32 coordinates that are turned to the principal axes, per root of the
-# dimension, and of squared distances, relative.
+# Rounding error of float32 coordinates along the principal axes, divided by the root of
+# the dimension, and relative rounding error of squared distances.
 _COORDINATE_ROUNDING = 4e-7
 _SQUARE_ROUNDING = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Rows on the sphere, ready to be searched.
+    """An index of rows on the sphere that finds the nearest ones.
 
     Examples
     --------
@@ -55,13 +55,13 @@ class Neighbours:
 
     @classmethod
     def build(cls, points: Float[np.ndarray, "rows d"]) -> "Neighbours":
-        """Index the directions of some rows."""
+        """Build the index from the directions of some rows."""
         points = np.ascontiguousarray(points, np.float32)
         if len(points) == 0:
             raise ValueError("there are no rows to search; give at least one")
-        centre, axes = _principal(points)
-        turned = _turned(points, centre, axes)
-        return cls(points, centre, axes, grow(turned))
+        centre, axes = _principal_axes(points)
+        rotated = _rotate(points, centre, axes)
+        return cls(points, centre, axes, grow(rotated))
 
     def __len__(self) -> int:
         return len(self.points)
@@ -75,19 +75,19 @@ class Neighbours:
     ) -> tuple[Int[np.ndarray, "queries k"], Float[np.ndarray, "queries k"]]:
         """Indices of the k nearest rows, nearest first, and squared chords to them.
 
-        Equal distances are in the order of the rows. Where there are fewer than k rows,
-        the rest of the indices is -1, at infinite distance.
+        Rows at equal distances keep their order. Where there are fewer than k rows, the
+        remaining indices are -1, at infinite distance.
 
         Parameters
         ----------
         points
             Unit vectors.
         k
-            Neighbours of each.
+            Number of neighbours per query.
         leave_out
-            Index of one row that each query does not see, such as itself; -1 for none.
+            Index of one row to exclude per query, such as itself; -1 for none.
         closeness
-            Below one, a search that is faster and not exact: it gives up regions
+            A value below one makes the search faster and approximate: it skips regions
             further away than this share of the distance to the furthest candidate.
         """
         if k < 1:
@@ -103,68 +103,70 @@ class Neighbours:
         indices = np.empty((len(points), k), np.int32)
         squares = np.empty((len(points), k))
 
-        def answer(start: int) -> None:
+        def search_block(start: int) -> None:
             block = slice(start, start + _BLOCK)
-            found = self._search(points[block], own[block], k, closeness)
-            indices[block], squares[block] = found
+            nearest_rows = self._search(points[block], own[block], k, closeness)
+            indices[block], squares[block] = nearest_rows
 
         starts = range(0, len(points), _BLOCK)
         threads = min(core_count(), len(starts))
         if threads <= 1:
             for start in starts:
-                answer(start)
+                search_block(start)
         else:
             with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(answer, starts))
+                list(pool.map(search_block, starts))
         return indices, squares
 
     def _search(
         self, queries: np.ndarray, own: np.ndarray, k: int, closeness: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """One block of queries, with more candidates for those not proved exact."""
-        turned = _turned(queries, self._centre, self._axes)
+        """Search one block, with more candidates for queries not yet proved exact."""
+        rotated = _rotate(queries, self._centre, self._axes)
         indices = np.empty((len(queries), k), np.int32)
         squares = np.empty((len(queries), k))
         left = np.arange(len(queries))
         wanted = k + max(_LEAST_SPARE, int(_SPARE * k))
         while len(left):
             wanted = min(wanted, len(self))
-            found = np.empty((len(left), wanted), np.int64)
+            candidates = np.empty((len(left), wanted), np.int64)
             limits = np.empty(len(left), np.float32)
             shrink = np.float32(closeness**2)
-            nearest(turned[left], own[left], wanted, self._tree, shrink, found, limits)
+            nearest(
+                rotated[left], own[left], wanted, self._tree, shrink, candidates, limits
+            )
             rows, chords = np.empty((len(left), k), np.int32), np.empty((len(left), k))
-            ranked(self.points, queries[left], found, k, rows, chords)
+            ranked(self.points, queries[left], candidates, k, rows, chords)
             indices[left], squares[left] = rows, chords
             if wanted == len(self):
                 break
-            left = left[~self._proved(chords[:, -1], limits)]
+            left = left[~self._is_exact(chords[:, -1], limits)]
             wanted *= 2
         return indices, squares
 
-    def _proved(self, furthest: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    def _is_exact(self, furthest: np.ndarray, limits: np.ndarray) -> np.ndarray:
         """Whether every row beyond the candidates is further than the last neighbour.
 
-        Equal distances count as not proved: the lower index might be among the rest.
+        Equal distances do not count as proved: the rest may hold a lower index.
         """
         rounding = _COORDINATE_ROUNDING * np.sqrt(self.points.shape[1])
         least = np.sqrt(limits.astype(np.float64)) * (1 - _SQUARE_ROUNDING) - rounding
         return np.isinf(limits) | (np.sqrt(furthest) < least)
 
 
-def _principal(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _principal_axes(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centre and principal axes of the rows, the widest first."""
-    some = points[:: max(1, len(points) // _AXES_ROWS)].astype(np.float64)
-    centre = some.mean(axis=0)
-    centred = some - centre
+    sample = points[:: max(1, len(points) // _AXES_ROWS)].astype(np.float64)
+    centre = sample.mean(axis=0)
+    centred = sample - centre
     _, axes = np.linalg.eigh(centred.T @ centred)
     return centre, np.ascontiguousarray(axes[:, ::-1])
 
 
-def _turned(points: np.ndarray, centre: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Coordinates of rows along principal axes, rounded only at the end."""
-    turned = np.empty(points.shape, np.float32)
+def _rotate(points: np.ndarray, centre: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Coordinates of rows along the principal axes, rounded only at the end."""
+    rotated = np.empty(points.shape, np.float32)
     for start in range(0, len(points), 65_536):
         block = slice(start, start + 65_536)
-        turned[block] = (points[block] - centre) @ axes
-    return turned
+        rotated[block] = (points[block] - centre) @ axes
+    return rotated

@@ -1,8 +1,9 @@
-"""Cholesky factorisation in lanes: as many small matrices as a vector has numbers.
+"""Cholesky factorisation in lanes: one small matrix per lane of a vector.
 
 A matrix is a flat array of vectors, see `zonal.engine.lanes`. Its rows come in panels
-of four, up to the diagonal, each column by column: the order in which they are read. So
-do rows below the square part, which become right-hand sides solved with its factor.
+of four, up to the diagonal, each stored by column: the order in which they are read.
+Rows below the square part are stored likewise; they are right-hand sides to be solved
+with its factor.
 """
 
 # pyright: reportCallIssue=false, reportOperatorIssue=false
@@ -30,15 +31,15 @@ __all__ = ["compiled", "entry_start", "factorise", "panel_start"]
 
 
 def compiled(function: Callable) -> Any:
-    """Compile on first use, free of the interpreter's lock, and keep the code on disk.
+    """Compile on first use, without the interpreter's lock, and cache the code on disk.
 
-    Type checks that tests wrap around functions are taken off first.
+    Type checks that tests wrap around functions are removed first.
     """
     function = inspect.unwrap(function)
     try:
         return njit(function, nogil=True, error_model="numpy", cache=True)
     except RuntimeError:
-        # Numba found no folder that it may write to.
+        # Numba found no writable folder for its cache.
         return njit(function, nogil=True, error_model="numpy")
 
 
@@ -58,16 +59,16 @@ def entry_start(row, column, n):
 
 @compiled
 def factorise(matrix, pivots, factor, rest, n, n_rows, least_pivot):
-    """Cholesky factor in place, and L⁻¹ of the rows below the square part.
+    """Factorise in place, and solve the rows below the square part with the factor.
 
     A pivot that is too small in proportion to the prior variance is lifted, as if that
-    neighbour had more noise. Returned is by how much the worst one passed its limit.
+    neighbour had more noise. Returns the smallest margin of a pivot above its limit.
     """
     lanes = lane_count(matrix)
     tolerance, least = full(matrix, least_pivot), full(matrix, 1e-30)
     worst = full(matrix, 1.0)
     for j in range(n):
-        # The limit of each pivot, kept where its inverse will be.
+        # Store the limit of each pivot in the place of its inverse.
         own = load(factor, j * lanes)
         limit = (own * own + load(rest, j * lanes)) * tolerance
         store(pivots, j * lanes, larger(limit, least))
@@ -86,7 +87,7 @@ def factorise(matrix, pivots, factor, rest, n, n_rows, least_pivot):
 
 @compiled
 def _factorise_tile(matrix, corner, pivots, left):
-    """Cholesky factor of a tile on the diagonal, and by how much pivots are above."""
+    """Factorise a tile on the diagonal; return the smallest margin of its pivots."""
     lanes = lane_count(matrix)
     step = TILE * lanes
     one = full(matrix, 1.0)

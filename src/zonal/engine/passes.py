@@ -1,12 +1,12 @@
-"""One pass over the rows: chunks side by side, sums in order.
+"""One pass over the rows: chunks in parallel, sums in order.
 
-Statistics and pullback are the only two places where data is touched, and both are a
-function of a chunk whose results add up. Here that function runs on one machine: a
-thread a core, each with its own chunk, and BLAS on one thread meanwhile. (BLAS's own
-threads spin while they wait; NumPy's, SciPy's and XLA's pools on the same cores then
-block each other, which costs more than the threads bring.)
-The results are added in the order of the rows, so the same rows give the same sums (on
-as many cores: a table smaller than a chunk a core is shared out evenly).
+Only statistics and pullback read the data, and both are functions of a chunk whose
+results add up. This module runs such a function on one machine: one thread per core,
+each with its own chunk, while BLAS uses a single thread. (BLAS's own threads spin while
+they wait; the pools of NumPy, SciPy and XLA on the same cores then block each other,
+which costs more than the threads gain.)
+The results are added in the order of the rows, so the same rows give the same sums on
+the same number of cores (a table smaller than one chunk per core is split evenly).
 """
 
 import collections
@@ -24,7 +24,7 @@ __all__ = ["chunk_results", "sharing_cores"]
 
 Result = TypeVar("Result")
 
-# So few rows are done sooner than threads are started.
+# A single thread finishes this many rows before a pool would start.
 _FEW_ROWS = 512
 
 
@@ -35,7 +35,7 @@ _share: contextvars.ContextVar[int | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def sharing_cores(count: int) -> Iterator[None]:
-    """A context in which passes take no more than so many cores."""
+    """Return a context in which passes use at most ``count`` cores."""
     token = _share.set(count)
     try:
         yield
@@ -56,20 +56,20 @@ def core_count() -> int:
 def chunk_results(
     function: Callable[..., Result], *sources: Source
 ) -> Iterator[Result]:
-    """``function`` of every chunk of a source, computed side by side, in order.
+    """``function`` of every chunk of a source, computed in parallel, returned in order.
 
-    Several sources of the same rows are read in step, and the function is given a chunk
+    Several sources of the same rows are read in step; the function receives one chunk
     of each.
     """
     rows = sources[0].n_rows
     if rows is not None and rows <= _FEW_ROWS:
         with single_threaded_blas():
-            yield from map(function, *(one.chunks(_FEW_ROWS) for one in sources))
+            yield from map(function, *(source.chunks(_FEW_ROWS) for source in sources))
         return
     workers = core_count()
-    # A few rows are shared out evenly, so that no core is idle.
+    # Small tables are split evenly, so that no core is idle.
     size = CHUNK_ROWS if rows is None else min(CHUNK_ROWS, -(-rows // workers))
-    in_step = zip(*(one.chunks(max(1, size)) for one in sources), strict=True)
+    in_step = zip(*(source.chunks(max(1, size)) for source in sources), strict=True)
     waiting: collections.deque[Future[Result]] = collections.deque()
     with single_threaded_blas(), ThreadPoolExecutor(workers) as pool:
         for chunks in in_step:

@@ -1,4 +1,4 @@
-"""The posterior: what is known of functions at a row.
+"""The posterior distribution of functions at a row.
 
 With A = I + S from the statistics, the weights of the scaled features are normal with
 mean μ = A⁻¹m and covariance A⁻¹ = (LLᵀ)⁻¹. At a row with features φ, which leave the
@@ -7,7 +7,7 @@ part u = k - |φ|² of the prior variance uncaptured,
     mean f = φᵀμ,    var f = |L⁻¹φ|² + u.
 
 The variance is a sum of squares in which nothing cancels, so float32 resolves it
-however wide the prior is.
+however large the prior variance is.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from zonal.tables.sources import ArraySource, Source
 
 __all__ = ["Marginals", "Posterior", "Predictor", "marginals"]
 
-# Variances after little work, rows times squared features, are float64.
+# Variances are float64 where rows times squared features is at most this.
 _SMALL = 5e9
 
 
@@ -47,7 +47,7 @@ class Marginals(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Posterior(Fields):
-    """A process and the statistics of its data, solved.
+    """The posterior of a process, given the statistics of its data.
 
     ``dtype`` is the precision of variances; by default float64 where the table is
     small, and float32 otherwise.
@@ -85,7 +85,7 @@ class Posterior(Fields):
 
     @property
     def lift(self) -> float:
-        """What was added to A: above zero where rounding of the statistics shows."""
+        """The amount added to A: positive where rounding of the statistics matters."""
         return self._factorised[1]
 
     @functools.cached_property
@@ -108,7 +108,7 @@ class Posterior(Fields):
 
     @property
     def effective_parameters(self) -> float:
-        """tr(A⁻¹S): how many parameters the data have determined."""
+        """tr(A⁻¹S): the number of parameters that the data determine."""
         return float(len(self.factor) - np.sum(self.inverse_factor**2))
 
     @property
@@ -119,7 +119,7 @@ class Posterior(Fields):
         return suited_dtype(self.statistics.rows, len(self.statistics.moment), _SMALL)
 
     def predict(self, x: Float[np.ndarray, "rows inputs"]) -> Marginals:
-        """Mean and variance of f at new rows; a row does not depend on the others."""
+        """Mean and variance of f at new rows, each independent of the others."""
         parts = list(self.predict_chunks(ArraySource(x)))
         mean, variance = map(np.concatenate, zip(*parts, strict=True))
         return Marginals(mean, variance)
@@ -140,9 +140,9 @@ class Posterior(Fields):
         """Joint posterior covariance of f at a few rows, in float64."""
         features = self.frame.features(x)
         with single_threaded_blas():
-            kept = solve_triangular(self.factor, features.T, lower=True)
+            whitened = solve_triangular(self.factor, features.T, lower=True)
             prior = self.process.basis.covariance(x)
-            return prior - features @ features.T + kept.T @ kept
+            return prior - features @ features.T + whitened.T @ whitened
 
     def sample_functions(self, count: int, seed: int = 0) -> "FunctionSamples":
         """Draw functions from the posterior; each row then costs O(features)."""
@@ -159,11 +159,11 @@ class Posterior(Fields):
         return chunk_results(self.left_out, source)
 
     def left_out(self, chunk: Chunk) -> Marginals:
-        """As `leave_one_out`, for one chunk."""
+        """Leave-one-out marginals of one chunk (see `leave_one_out`)."""
         noise = float(self.process.noise)
         features, rest = self.features_and_rest(chunk.x)
-        kept = solve_triangular(self.factor, features.T, lower=True)
-        known = np.sum(kept**2, axis=0)
+        whitened = solve_triangular(self.factor, features.T, lower=True)
+        known = np.sum(whitened**2, axis=0)
         leverage = chunk.weights * chunk.precisions * known / noise
         leverage = np.minimum(leverage, 1 - 1e-9)
         mean = features @ self.weights
@@ -185,7 +185,7 @@ class Posterior(Fields):
 class Predictor:
     """Maps unit features to the marginals of one function.
 
-    Weights of the mean, and a triangular root of the covariance of these weights.
+    It holds the weights of the mean and a triangular root of their covariance.
     """
 
     weights: np.ndarray
@@ -211,9 +211,10 @@ class Predictor:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean, and the variance left in the weights plus the uncaptured variance."""
         mean = radial * (unit @ self.weights.astype(unit.dtype))
-        kept = unit.astype(self.root.dtype, order="C")
-        triangular_product(kept, slice(0, len(self.root)), self.root)
-        known = radial**2 * np.einsum("ij,ij->i", kept, kept, dtype=np.float64)
+        whitened = unit.astype(self.root.dtype, order="C")
+        triangular_product(whitened, slice(0, len(self.root)), self.root)
+        squares = np.einsum("ij,ij->i", whitened, whitened, dtype=np.float64)
+        known = radial**2 * squares
         return mean, known + parts @ self.energies + radial**2 * self.missing
 
 
@@ -224,10 +225,11 @@ def marginals(
     dtype: Any = np.float32,
     factors: Sequence[float] | None = None,
 ) -> Callable[[Chunk], Marginals]:
-    """The function that predicts functions of the same features at a chunk.
+    """Return a function that maps a chunk to the marginals of several functions.
 
-    Means have the frame's precision, variances ``dtype``. ``factors`` shrink the
-    uncaptured variance, as a tightened bound does; predictions have the whole of it.
+    The functions share their features. Means have the frame's precision, variances
+    ``dtype``. ``factors`` shrink the uncaptured variance, as a tightened bound does;
+    predictions keep all of it.
     """
     factors = factors or (1.0,) * len(posteriors)
     predictors = [
@@ -262,8 +264,8 @@ def marginals_of(
 class FunctionSamples:
     """Functions drawn from a posterior: the same function at every call.
 
-    What the features do not capture is drawn independently at each row, from a seed
-    made of the row itself, so that a function keeps its value at a row seen again.
+    The uncaptured part is drawn independently per row, from a seed derived from the
+    row itself, so that a function has the same value whenever it meets that row.
     """
 
     posterior: Posterior
@@ -283,17 +285,17 @@ class FunctionSamples:
 
 
 def normals_of_rows(x: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Standard normals that depend on nothing but the row, the column and the seed."""
+    """Standard normals that depend on the row, the column and the seed only."""
     # Adding zero makes -0.0 the same row as 0.0.
     words = np.ascontiguousarray(x + 0.0, np.float64).view(np.uint64)
-    state = _mixed(np.full(len(x), np.uint64(seed)))
+    state = _mix(np.full(len(x), np.uint64(seed)))
     for column in range(words.shape[1]):
-        state = _mixed(state ^ words[:, column])
-    draws = _mixed(state[:, None] ^ _mixed(np.arange(count, dtype=np.uint64))[None, :])
+        state = _mix(state ^ words[:, column])
+    draws = _mix(state[:, None] ^ _mix(np.arange(count, dtype=np.uint64))[None, :])
     return ndtri((draws >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54)
 
 
-def _mixed(words: np.ndarray) -> np.ndarray:
+def _mix(words: np.ndarray) -> np.ndarray:
     """The finaliser of SplitMix64: every bit of the input changes every bit."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,9 +1,9 @@
-"""Precision: where float32 will do, and what happens where it does not.
+"""Precision: float32 where it suffices, float64 where it does not.
 
 Features are float32 and every sum and factorisation float64, unless a whole pass in
 float64 costs next to nothing. The cost of a pass is its *work*, rows times squared
-features. Sums of float32 products can still be too coarse for what is made of them
-(little noise, many rows): `refine` then takes them again in float64.
+features. Sums of float32 products can still be too coarse for the
+algebra that follows (little noise, many rows): `refine` then repeats them in float64.
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ Result = TypeVar("Result")
 
 
 class CoarseSumsError(ArithmeticError):
-    """Sums of float32 products are too coarse for what is made of them."""
+    """Sums of float32 products are too coarse for the algebra that uses them."""
 
 
 def suited_dtype(rows: float | int | None, n_features: int, budget: float) -> Any:
     """Float64 where a pass over the rows costs at most ``budget``, else float32.
 
-    ``rows`` is None where their number is not known.
+    ``rows`` is None where their number is unknown.
 
     Examples
     --------
@@ -35,9 +35,9 @@ def suited_dtype(rows: float | int | None, n_features: int, budget: float) -> An
 
 
 def check_sums(lift: float, dtype: Any) -> None:
-    """Raise `CoarseSumsError` where rounding of float32 products shows.
+    """Raise `CoarseSumsError` where rounding of float32 products matters.
 
-    ``lift`` is what had to be added to a system to factorise it.
+    ``lift`` is the amount added to the diagonal of a system to factorise it.
     """
     if lift > 0 and dtype == np.float32:
         raise CoarseSumsError

@@ -1,7 +1,7 @@
 """The same process in a larger basis, or in a smaller one.
 
-The kernel's parameters do not belong to the features, so a process learned with a few
-hundred of them is solved with thousands, and learned anew with a few hundred again.
+The kernel's parameters do not depend on the features. So a process is learned with a
+few hundred features, solved with thousands, and learned again with a few hundred.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from zonal.tables.sampling import thin
 
 __all__ = ["enlarged", "reduced"]
 
-# Rows that further phases are drawn from, for each of them, rows at least and at most.
+# Candidate rows per further phase, and the fewest and most candidates in all.
 _CANDIDATES = 5
 _LEAST_CANDIDATES = 6_000
 _MOST_CANDIDATES = 20_000
@@ -27,9 +27,10 @@ BasisBand = Band | CompleteLevel
 
 
 def enlarged(process: Process, n_features: int, rows: Chunk, seed: int) -> Process:
-    """The same process with more phases, drawn from where those before leave most.
+    """The same process with more phases, where present ones leave most uncaptured.
 
-    More features than rows would be of no use, and fewer than there are is no more.
+    Uses at most one feature per row; returns the process unchanged if it is already
+    that large.
     """
     if min(n_features, len(rows)) <= process.basis.n_features:
         return process
@@ -37,28 +38,30 @@ def enlarged(process: Process, n_features: int, rows: Chunk, seed: int) -> Proce
     enough = min(max(_LEAST_CANDIDATES, _CANDIDATES * n_features), _MOST_CANDIDATES)
     sphere = process.basis.sphere
     points = np.unique(sphere.points(thin(rows, enough, seed).x)[0], axis=0)
-    return _resized(process, n_features, points, seed)
+    return _resize(process, n_features, points, seed)
 
 
 def reduced(process: Process, n_features: int) -> Process:
-    """The same process with fewer phases: the first, which were learned, stay."""
+    """The same process with fewer phases; keeps the first ones, which were learned."""
     if n_features >= process.basis.n_features:
         return process
     points = np.zeros((0, process.basis.sphere.dimension))
-    return _resized(process, n_features, points, seed=0)
+    return _resize(process, n_features, points, seed=0)
 
 
-def _resized(
+def _resize(
     process: Process, n_features: int, points: np.ndarray, seed: int
 ) -> Process:
-    """The same process in another basis; phases it lacks are drawn from points."""
+    """The same process in another basis; missing phases are drawn from ``points``."""
     basis = process.basis
     dimension = basis.sphere.dimension
-    other = Basis.build(basis.sphere, basis.kernel, n_features, "banded", seed=seed)
+    resized = Basis.build(basis.sphere, basis.kernel, n_features, "banded", seed=seed)
     bands = []
-    for band in other.bands:
+    for band in resized.bands:
         if isinstance(band, Band):
-            old = next((one for one in basis.bands if one.last == band.last), None)
+            old = next(
+                (other for other in basis.bands if other.last == band.last), None
+            )
             known = old.phases if isinstance(old, Band) else np.zeros((0, dimension))
             known = known[: len(band.phases)]
             shape = numpy_kernel(band_kernel(band, basis.kernel, dimension))
@@ -66,24 +69,24 @@ def _resized(
             more = drawn_phases(points, extra, shape, known, seed)
             band = dataclasses.replace(band, phases=np.vstack([known, more]))
         bands.append(band)
-    other = dataclasses.replace(other, bands=tuple(bands))
-    return dataclasses.replace(process, basis=_with_energies_of(other, basis))
+    resized = dataclasses.replace(resized, bands=tuple(bands))
+    return dataclasses.replace(process, basis=_transfer_energies(basis, resized))
 
 
-def _with_energies_of(basis: Basis, other: Basis) -> Basis:
-    """The energies of another basis of the same kernel, moved level by level."""
+def _transfer_energies(source: Basis, basis: Basis) -> Basis:
+    """The basis with the energies of another of the same kernel, level by level."""
     per_share = np.ones(len(basis.bands))
     for index, band in enumerate(basis.bands):
-        # Within a band of the other basis all levels have the same energy per weight.
+        # Within a band of the source, all levels have the same energy per weight.
         levels = [
-            (ours, energy / max(share, 1e-300))
-            for ours, energy, share in zip(
-                other.bands, other.energies, other.shares, strict=True
+            (old, energy / max(share, 1e-300))
+            for old, energy, share in zip(
+                source.bands, source.energies, source.shares, strict=True
             )
-            if ours.first <= (np.inf if band.last is None else band.last)
-            and band.first <= (np.inf if ours.last is None else ours.last)
+            if old.first <= (np.inf if band.last is None else band.last)
+            and band.first <= (np.inf if old.last is None else old.last)
         ]
-        overlap = [_overlap(band, ours, basis) for ours, _ in levels]
+        overlap = [_overlap(band, old, basis) for old, _ in levels]
         rates = [rate for _, rate in levels]
         if sum(overlap) > 0:
             per_share[index] = np.average(rates, weights=overlap)
@@ -91,10 +94,10 @@ def _with_energies_of(basis: Basis, other: Basis) -> Basis:
     return dataclasses.replace(basis, free_energies=energies)
 
 
-def _overlap(one: BasisBand, other: BasisBand, basis: Basis) -> float:
+def _overlap(left: BasisBand, right: BasisBand, basis: Basis) -> float:
     """The kernel's weight in the levels that two bands share."""
-    first = max(one.first, other.first)
-    ends = [band.last for band in (one, other) if band.last is not None]
+    first = max(left.first, right.first)
+    ends = [band.last for band in (left, right) if band.last is not None]
     dimension = basis.sphere.dimension
     below = basis.kernel.level_weights(dimension, first)[:first].sum()
     if not ends:

@@ -22,23 +22,23 @@ from zonal.prior.process import Process
 
 __all__ = ["fit_scales"]
 
-# Rows of the uncaptured table that the scale fit works with; the bound that is reported
-# is always the exact sum.
+# Rows of the uncaptured table that the scale fit uses; the reported bound is always the
+# exact sum.
 _SUMMARY_ROWS = 4096
-# So many features make a step of the scale fit take seconds.
+# Beyond this many features, a step of the scale fit takes seconds.
 _MANY_FEATURES = 1500
-# A step of the scale fit that gains less than this, in nats, is the last.
+# The scale fit stops after a step that gains less than this, in nats.
 _LEAST_GAIN = 1e-4
-# The largest energy of a band, relative to the mean square of the target: a prior much
-# wider than that only loses digits.
+# The largest energy of a band, relative to the mean square of the target: a much wider
+# prior only loses digits.
 _LARGEST_ENERGY = 100.0
-# The smallest noise that statistics resolve, relative to the same: below it, the
-# rounding of the sums outweighs what the noise contributes.
+# The smallest noise that statistics resolve, relative to the same mean square: below
+# it, rounding of the sums outweighs the noise.
 _LEAST_NOISE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
 
 
 def scale_gradients(process: Process, result: Evaluation) -> dict[str, np.ndarray]:
-    """Gradients in what only scales the features: kernel, variance, gains and noise."""
+    """Gradients in parameters that only scale the features: kernel, variance, noise."""
     pulled = pull_energies(
         process.basis,
         result.energies_bar,
@@ -58,12 +58,12 @@ def fit_scales(
 ) -> Process:
     """Optimise parameters that only scale the features, from statistics alone.
 
-    By default the energy of each band, set free if it was the kernel's, and the noise.
-    Free energies have a prior (`zonal.prior.energy_prior`).
-    A band of several levels keeps its inner proportions. Several statistics are of
-    several functions that share the process: their bounds add up. Without ``max_steps``
-    it goes on to convergence, or for fifteen steps where features are so many that a
-    step takes seconds.
+    By default these are the noise and the energy of each band, which is freed if the
+    kernel determined it. Free energies have a prior (`zonal.prior.energy_prior`). A
+    band of several levels keeps its inner proportions. Several statistics belong to
+    several functions that share the process: their bounds add up. Without
+    ``max_steps``, the fit runs to convergence, or for fifteen steps where a step takes
+    seconds.
     """
     if "basis.free_energies" in names and process.basis.free_energies is None:
         basis = process.basis
@@ -71,31 +71,33 @@ def fit_scales(
             basis, free_energies=np.maximum(basis.energies, 1e-6)
         )
         process = dataclasses.replace(process, basis=freed)
-    every = [statistics] if isinstance(statistics, Statistics) else list(statistics)
-    every = [
-        dataclasses.replace(one, uncaptured=one.uncaptured.summary(_SUMMARY_ROWS))
-        for one in every
+    per_function = (
+        [statistics] if isinstance(statistics, Statistics) else list(statistics)
+    )
+    per_function = [
+        dataclasses.replace(sums, uncaptured=sums.uncaptured.summary(_SUMMARY_ROWS))
+        for sums in per_function
     ]
-    rows = every[0].rows
+    rows = per_function[0].rows
 
     def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
         candidate = with_free(process, vector, names)
-        results = [evaluate(one, candidate, tightened) for one in every]
-        every_slope = [scale_gradients(candidate, result) for result in results]
+        results = [evaluate(sums, candidate, tightened) for sums in per_function]
+        slopes = [scale_gradients(candidate, result) for result in results]
         value, gradients = with_energy_prior(
             candidate.basis,
             sum(result.value for result in results),
             {
-                name: np.asarray(sum(one[name] for one in every_slope))
-                for name in every_slope[0]
+                name: np.asarray(sum(slope[name] for slope in slopes))
+                for name in slopes[0]
             },
         )
         slope = free_gradient(candidate, gradients, vector, names)
         return -value / rows, -slope / rows
 
-    squares = max(one.squares for one in every)
+    squares = max(sums.squares for sums in per_function)
     size = max(squares / rows, np.finfo(np.float64).tiny)
-    floor = _LEAST_NOISE[every[0].uncaptured.parts.dtype]
+    floor = _LEAST_NOISE[per_function[0].uncaptured.parts.dtype]
     start = free(process, names)
     log_limits = {
         "noise": (np.log(floor * size), None),
@@ -106,9 +108,9 @@ def fit_scales(
         for name in named(process, names)
         for _ in free(process, [name])
     ]
-    features = len(every[0].moment)
+    features = len(per_function[0].moment)
     with suited_blas(features):
-        found: Any = minimize(
+        fit: Any = minimize(
             objective,
             start,
             jac=True,
@@ -120,4 +122,4 @@ def fit_scales(
                 "gtol": 1e-7,
             },
         )
-    return with_free(process, found.x, names)
+    return with_free(process, fit.x, names)

@@ -1,13 +1,13 @@
-"""Statistics: all that inference needs of the data, as sums over rows.
+"""Statistics: sums over rows that hold all that inference needs of the data.
 
 For unit features φ (no scale, no depth in them) and radial factors ρ the sums are
 
     G = Σ w a ρ² φφᵀ,   h = Σ w a ρ y φ,   Σ w a y²,   Σ w,   Σ w log a,
 
-with row weights w and known precisions a; and, for the bound, what each band fails to
-capture of each row, ρ² (1 - |φ_b|²). They form a monoid: statistics of two tables add
-up to those of both, and rows can be taken out again. So streaming, forgetting, merging
-and distribution are all the same `+` and `-`.
+with row weights w and known precisions a; and, for the bound, the variance of each
+row that each band leaves uncaptured, ρ² (1 - |φ_b|²). They form a monoid: statistics of
+two tables add up to those of both, and rows can be removed again. So streaming,
+forgetting, merging and distribution all use the same `+` and `-`.
 
 Chunk products run in the features' precision (float32 through BLAS's symmetric product,
 by default) and are summed in float64.
@@ -30,7 +30,7 @@ from zonal.tables.sources import Source
 __all__ = ["Statistics", "Uncaptured", "collect"]
 
 
-# Rows that the uncaptured parts are kept of, and how many stand for them beyond.
+# The largest table of uncaptured parts, and the rows that summarise a larger one.
 _MOST_ROWS = 500_000
 _SKETCH_ROWS = 100_000
 
@@ -38,12 +38,12 @@ _SKETCH_ROWS = 100_000
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Uncaptured:
-    """Row by row, what each incomplete band does not capture, times the precision.
+    """The uncaptured variance of each row in each incomplete band, times the precision.
 
-    ``parts`` holds a ρ² (1 - |φ_b|²), ``prior`` a ρ²: all that a penalty asks of a row.
-    ``count`` is how often a row counts: 1, its weight, or -1 where it was taken out.
-    Beyond half a million rows a table is kept as averages of neighbours (`summary`),
-    and ``exact`` says so; the bound is then a close approximation, all else exact.
+    ``parts`` holds a ρ² (1 - |φ_b|²), ``prior`` a ρ²: all that a penalty needs per row.
+    ``count`` is how often a row counts: 1, its weight, or -1 where it was removed.
+    Beyond half a million rows, the table holds averages of neighbours (`summary`) and
+    ``exact`` is False; the bound is then a close approximation, all else is exact.
     """
 
     parts: Float[np.ndarray, "rows bands"]
@@ -60,23 +60,23 @@ class Uncaptured:
         return len(self.count)
 
     def joined(self, others: Iterable["Uncaptured"]) -> "Uncaptured":
-        every = [self, *others]
-        together = Uncaptured(
+        tables = [self, *others]
+        combined = Uncaptured(
             *(
-                np.concatenate([getattr(one, name) for one in every])
+                np.concatenate([getattr(table, name) for table in tables])
                 for name in ("parts", "prior", "count")
             ),
-            exact=all(one.exact for one in every),
+            exact=all(table.exact for table in tables),
         )
         return (
-            together.summary(_SKETCH_ROWS) if len(together) > _MOST_ROWS else together
+            combined.summary(_SKETCH_ROWS) if len(combined) > _MOST_ROWS else combined
         )
 
     def summary(self, most: int) -> "Uncaptured":
-        """At most ``most`` rows that stand for all: averages of neighbours.
+        """At most ``most`` rows that represent all: averages of neighbours.
 
-        Rows are sorted by how much is missing of them and averaged in runs, so what a
-        sum of smooth functions loses is of second order in the width of a run.
+        Rows are sorted by their uncaptured variance and averaged in runs, so the error
+        of a sum of smooth functions is of second order in the width of a run.
         """
         if len(self) <= most:
             return self
@@ -88,7 +88,7 @@ class Uncaptured:
 
         def mean(values: np.ndarray) -> np.ndarray:
             scaled = (values[order].astype(np.float64).T * count).T
-            # Rows taken out count negatively, and may outweigh their neighbours.
+            # Removed rows count negatively, and may outweigh their neighbours.
             return np.maximum((np.add.reduceat(scaled, starts, axis=0).T / weight).T, 0)
 
         columns = mean(self.parts), mean(self.prior), total
@@ -122,12 +122,12 @@ class Statistics:
         )
 
     def __add__(self, other: "Statistics") -> "Statistics":
-        return self._combined(other, 1.0)
+        return self._combine(other, 1.0)
 
     def __sub__(self, other: "Statistics") -> "Statistics":
-        return self._combined(other, -1.0)
+        return self._combine(other, -1.0)
 
-    def _combined(self, other: "Statistics", sign: float) -> "Statistics":
+    def _combine(self, other: "Statistics", sign: float) -> "Statistics":
         if self.moment.shape != other.moment.shape:
             raise ValueError(
                 f"statistics of {len(self.moment)} and {len(other.moment)} features "
@@ -147,19 +147,19 @@ class Statistics:
 
 
 def collect(frame: Frame, source: Source) -> Statistics:
-    """One pass over the data."""
+    """The statistics of all rows, in one pass."""
     (statistics,) = collect_all(frame, [source])
     return statistics
 
 
 def collect_all(frame: Frame, sources: Sequence[Source]) -> tuple[Statistics, ...]:
-    """One pass over the same inputs with several targets, a source each."""
+    """The statistics of each source, in one pass over the inputs that they share."""
     if len(sources) == 1:
-        return sources[0].reduced(functools.partial(_collected, frame), _added)
-    return _collected(frame, *sources)
+        return sources[0].reduced(functools.partial(_collect, frame), _add)
+    return _collect(frame, *sources)
 
 
-def _collected(frame: Frame, *sources: Source) -> tuple[Statistics, ...]:
+def _collect(frame: Frame, *sources: Source) -> tuple[Statistics, ...]:
     totals = [RunningSum(frame.basis) for _ in sources]
     visit = functools.partial(chunk_statistics, frame)
     for parts in chunk_results(visit, *sources):
@@ -168,14 +168,14 @@ def _collected(frame: Frame, *sources: Source) -> tuple[Statistics, ...]:
     return tuple(total.result() for total in totals)
 
 
-def _added(
-    one: tuple[Statistics, ...], other: tuple[Statistics, ...]
+def _add(
+    left: tuple[Statistics, ...], right: tuple[Statistics, ...]
 ) -> tuple[Statistics, ...]:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+    return tuple(a + b for a, b in zip(left, right, strict=True))
 
 
 class RunningSum:
-    """Statistics being summed in place; rows' tables are joined now and then."""
+    """Sums statistics in place; joins the rows' tables from time to time."""
 
     def __init__(self, basis: Basis):
         self._total = Statistics.zero(basis)
@@ -208,7 +208,7 @@ class RunningSum:
 
 
 def chunk_statistics(frame: Frame, *chunks: Chunk) -> list[Statistics]:
-    """The statistics of a few rows at once; products in the frame's precision.
+    """The statistics of one chunk; products are in the frame's precision.
 
     Several chunks are the same inputs with several targets.
     """
@@ -254,7 +254,7 @@ def uncaptured_of(
     weight: np.ndarray,
     precision: np.ndarray,
 ) -> Uncaptured:
-    """What each incomplete band leaves of some rows; rounding never makes it less."""
+    """The variance of some rows that each incomplete band leaves; never negative."""
     prior = precision * radial**2
     parts = np.zeros((len(radial), len(basis.incomplete)), unit.dtype)
     for column, index in enumerate(basis.incomplete):

@@ -1,14 +1,14 @@
 """The compiled loops behind `zonal.engine.local`: one small system per row.
 
-A vector holds a number of each of several rows, so all arrays here are flat and end
-with an axis of lanes; see `zonal.engine.lanes`. For ``n`` neighbours, padded to a
-multiple of the tile, the matrix has ``n`` columns and these rows:
+A vector holds one number for each of several rows, so all arrays here are flat and
+their last axis is that of the lanes; see `zonal.engine.lanes`. For ``n`` neighbours,
+padded to a multiple of the tile, the matrix has ``n`` columns and these rows:
 
     0 ... n-1     covariance of the neighbours, below the diagonal
     n             covariance of the query and the neighbours
     n+1 ...       targets, one row per output, padded to a tile
 
-so that one factorisation also solves L⁻¹k* and L⁻¹y. A neighbour that is missing has
+so that one factorisation also solves L⁻¹k* and L⁻¹y. A missing neighbour has
 radial factor zero and noise one: its equation is a = 0.
 """
 
@@ -35,7 +35,7 @@ from zonal.engine.panels import compiled, entry_start, factorise
 
 __all__ = ["make_room", "scatter", "solve_rows"]
 
-# Features that are read at a time.
+# Features read at a time.
 _FEATURES = 16
 
 
@@ -45,7 +45,7 @@ def _padded(count):
 
 
 def make_room(n_neighbours, n_outputs, dimension, n_features, dtype):
-    """Arrays for `solve_rows` to work in, which threads cannot share."""
+    """Working arrays for `solve_rows`, which threads cannot share."""
     n = -(-n_neighbours // TILE) * TILE
     sides = -(-(1 + n_outputs) // TILE) * TILE
     sizes = (
@@ -55,7 +55,7 @@ def make_room(n_neighbours, n_outputs, dimension, n_features, dtype):
         n + 1,  # their noise
         n,  # inverse roots of pivots
         n_outputs,  # means
-        4,  # what is moved between vectors and single numbers
+        4,  # numbers moved between vectors and scalars
         (n + sides) * _FEATURES if n_features else 0,
         n + 1,  # a
         n + 1,  # h
@@ -63,7 +63,7 @@ def make_room(n_neighbours, n_outputs, dimension, n_features, dtype):
         n + 1,  # gradient in factors
     )
     room = tuple(empty_lanes(size, dtype) for size in sizes)
-    # Parts of the matrix that are never written are computed with.
+    # Entries of the matrix that are never written take part in products.
     room[0][:] = 0
     return room, np.empty(64, np.int32)
 
@@ -88,10 +88,10 @@ def solve_rows(
 
     ``rows`` and ``queries`` are directions, radial factors, targets, noise and features
     each. ``outputs`` are mean, variance, weights and the flag of a small pivot, each
-    per query; weights are left out where the array is empty. ``gradients`` are those in
+    per query; weights are omitted where the array is empty. ``gradients`` are those in
     directions and radial factors of each query's neighbours and of itself, and in
-    log variance, log noise and β, whose first query is ``start``; left out where the
-    arrays are empty. ``room`` and ``starts`` are from `make_room`.
+    log variance, log noise and β, whose first query is ``start``; omitted where the
+    arrays are empty. ``room`` and ``starts`` come from `make_room`.
     """
     targets, features = rows[2], rows[4]
     means, variances, weights, flags = outputs
@@ -179,7 +179,7 @@ def solve_rows(
 
 @compiled
 def _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest, n):
-    """Copy what the rows of a group need into lanes."""
+    """Copy the data of a group's neighbours and queries into lanes."""
     directions, radial, targets, noise, _ = rows
     query_directions, query_radial, _, query_noise, _ = queries
     lanes = lane_count(matrix)
@@ -249,7 +249,7 @@ def _fill(matrix, points, factor, rest, table, starts, n, dimension):
 
 @compiled
 def _subtract_features(features, query_features, neighbours, group, matrix, block, n):
-    """Take what features explain off the covariances; returns |φ*|²."""
+    """Subtract the part that features explain from the covariances; return |φ*|²."""
     lanes = lane_count(matrix)
     n_neighbours, n_features = neighbours.shape[1], features.shape[1]
     own = full(matrix, 0.0)
@@ -286,11 +286,11 @@ def _subtract_features(features, query_features, neighbours, group, matrix, bloc
 
 @compiled
 def _solve_back(matrix, pivots, targets, group, mean, total, a, h, single, n):
-    """The weights a = K⁻¹k*, and what the gradient in K is made of.
+    """The weights a = K⁻¹k*, and the factors of the gradient in K.
 
     With residuals r, total variance s² and w = K⁻¹ Σ y r/s² over outputs, the gradient
     in K is -½ (a hᵀ + h aᵀ) with h = w - g a, where g is that in s². The query itself
-    joins in as one more point with a = -1, w = 0.
+    is one more point with a = -1, w = 0.
     """
     lanes = lane_count(matrix)
     n_outputs = mean.shape[0] // lanes
@@ -334,7 +334,7 @@ def _differentiate(
 ):  # fmt: skip
     """Gradients in points and factors, and per row in log variance, log noise and β.
 
-    They are times two for points and factors off the diagonal, where a pair counts
+    They are doubled for points and factors off the diagonal, where a pair counts
     twice.
     """
     lanes = lane_count(points)
@@ -397,7 +397,7 @@ def _hand_out(
         for slot in range(n_neighbours + 1):
             point = slot if slot < n_neighbours else n
             here = point * lanes + lane
-            # d/d log ρ becomes d/dρ.
+            # Turn d/d log ρ into d/dρ.
             own = factor[here] / root
             radial[query, slot] = factor_bar[here] / own if own != 0 else 0.0
             for k in range(dimension):
@@ -408,7 +408,7 @@ def _hand_out(
 
 @compiled
 def scatter(total, radial_total, neighbours, queries, directions, radial):
-    """Add gradients of neighbours and queries to those of the rows they are."""
+    """Add the gradients of neighbours and queries to those of their rows."""
     for query in range(len(queries)):
         for slot in range(neighbours.shape[1] + 1):
             row = queries[query]

@@ -1,26 +1,26 @@
 """Inference for any likelihood: a short sequence of weighted least squares.
 
 Conjugate-computation variational inference (Khan & Lin 2017). The approximate posterior
-of each function is that of Gaussian pseudo-data, a *site* a row: precision λ and target
-ỹ. A pass over the rows predicts each with the present posterior and makes its new site
+of each function is that of Gaussian pseudo-data, one *site* per row: precision λ and
+target ỹ. A pass predicts each row with the current posterior and computes its new site
 
     λ = -2 ∂E/∂v,    ỹ = m + (∂E/∂m)/λ,    E = E_q[log p(y|f)],
 
 which is a natural-gradient step of length one. Shorter steps mix old and new sites, and
-mixing sites is mixing their sums, so a stream is inferred without keeping a number a
+mixing sites is mixing their sums, so a stream is inferred without storing numbers per
 row. The bound is Σ E minus the divergence from the prior, known after every pass; a
-step that would lower it is shortened. Sites overshoot or fall short; two passes in a
-row tell by how much. Those of several classes do not know of each other: their steps
-are shorter from the start, and other ones for means than for precisions.
+step that would lower it is shortened. Sites overshoot or fall short; two successive
+passes show by how much. Sites of several classes are updated independently of each
+other: their steps are shorter from the start, and differ for means and precisions.
 
-What the features do not capture of a row, u, adds to its variance v and so costs E. The
+The uncaptured variance of a row, u, adds to its variance v and so lowers E. The
 *tightened* bound (Titsias 2025) lets the posterior shrink it by one factor s for all
-rows, v = s u + ..., which costs ½ n (s - 1 - log s); the best s = 1/(1 + mean λu) is
-known from the sums. Predictions have the whole of u.
+rows, v = s u + ..., which costs ½ n (s - 1 - log s); the best s = 1/(1 + mean λu)
+follows from the sums. Predictions include all of u.
 
 Everything else is the regression engine: sites are rows with known precisions, so
 their statistics, collapsed bound and gradients are those of `zonal.engine.bound` at
-noise one. Where sites are at their fixed point, that gradient is the bound's own.
+noise one. At the fixed point of the sites, that gradient is the gradient of the bound.
 """
 
 import dataclasses
@@ -53,21 +53,21 @@ from zonal.saving import savable
 __all__ = ["Effort", "Passes", "Refit", "Watch", "infer"]
 
 _SHORTEST_STEP = 1e-3
-# Two functions that compete for a row are both moved all the way by their sites, and so
-# twice as far apart as they should be; one of many is moved about right. Steps of their
-# means are in between, and of precisions a little shorter. Where a pass gains less than
-# this much of the bound, means go on by some of what they moved before (Polyak 1964).
-# From nothing, whole steps are taken until then.
+# Two functions that compete for a row are each moved the whole way by their sites, and
+# so end twice as far apart as they should be; with many functions, a whole step is
+# about right. The steps of means lie in between, those of precisions are slightly
+# shorter. Once a pass gains less than the share _NEAR of the bound, means get momentum
+# (Polyak 1964). Until then, inference without a start takes whole steps.
 _MEANS = 2 / 3
 _PRECISIONS = 0.8
 _NEAR = 0.01
 _NEAR_MEANS = 0.8
 _MOMENTUM = 0.2
-# Rates of convergence are taken for no worse than this.
+# Upper limit of estimated convergence rates.
 _LARGEST_RATE = 0.9
-# Passes that a refit may follow.
+# The most refits.
 _MOST_REFITS = 5
-# A bound may fall by this much of itself through rounding of float32 features.
+# Relative fall of the bound that rounding of float32 features can cause.
 _ROUNDING = 1e-7
 
 Refit = Callable[[Solution], tuple[tuple[Process, ...], Likelihood]]
@@ -76,11 +76,11 @@ Refit = Callable[[Solution], tuple[tuple[Process, ...], Likelihood]]
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Passes:
-    """Where inference is between two passes: all that it needs to go on from there.
+    """The state of inference between two passes, from which it can be resumed.
 
     ``processes`` and ``likelihood`` are those of the next pass, which starts from the
-    ``best`` state of those before; ``refitted`` says whether they were changed since.
-    Means of several classes that are near their end have `duals` ``before`` those.
+    ``best`` state so far; ``refitted`` says whether they have changed since. Near
+    convergence, ``before`` holds the previous `duals` of several classes, for momentum.
     """
 
     processes: tuple[Process, ...]
@@ -105,7 +105,7 @@ class Effort:
     tolerance
         Relative change of the bound that ends inference.
     most_passes
-        Passes at most.
+        Largest number of passes.
     """
 
     dtype: Any = np.float32
@@ -115,18 +115,18 @@ class Effort:
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """What follows inference from outside, and what it can go on from.
+    """Callbacks of inference, and a state to resume from.
 
     Parameters
     ----------
     callback
         Called with the number of each pass and the solution that it started from,
-        with its bound; where it returns true, that pass is the last.
+        with its bound; if it returns a true value, that pass is the last.
     keep
-        Called after each pass with what it takes to go on.
+        Called after each pass with the state to resume from.
     resumed
-        Where the same inference was when it was cut off: the end is the same to the
-        last bit.
+        The state of the same inference when it was interrupted: the result is the same
+        to the last bit.
     """
 
     callback: Callable[[int, Solution], Any] | None = None
@@ -142,7 +142,7 @@ def infer(
     refit: Refit | None = None,
     watch: Watch | None = None,
 ) -> Solution:
-    """Pass over the rows until the bound hardly changes any more.
+    """Infer the posterior: pass over the rows until the bound hardly changes.
 
     Parameters
     ----------
@@ -154,13 +154,13 @@ def infer(
         Sums of sites to start from; without them, what the likelihood suggests, or
         the prior.
     effort
-        How precisely, and when to stop.
+        Precision and stopping rule.
     refit
-        Called after a pass that did not lower the bound, for the priors and the
-        likelihood to go on with, in the same features. A refit that lowers the bound
-        is undone. (The first few passes only: energies soon stay where they are.)
+        Called after a pass that did not lower the bound; returns the priors and the
+        likelihood of the next pass, in the same features. A refit that lowers the bound
+        is undone. (Only the first few passes are refitted: energies soon settle.)
     watch
-        What follows the passes, and what to resume from.
+        Callbacks, and a state to resume from.
 
     Examples
     --------
@@ -169,8 +169,8 @@ def infer(
     >>> counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(3 * x[:, 0])))
     >>> basis = Basis.build(ARD.isotropic(1), ContinuousDepth(), n_features=20)
     >>> problem = Problem(ArraySource(x, counts), Poisson(), np.ones(1))
-    >>> found = infer(problem, [Process(basis, 1.0)])
-    >>> found.converged, len(found.bounds) <= 15
+    >>> solution = infer(problem, [Process(basis, 1.0)])
+    >>> solution.converged, len(solution.bounds) <= 15
     (True, True)
     """
     effort, watch = effort or Effort(), watch or Watch()
@@ -182,9 +182,9 @@ def infer(
 
     def attempt(dtype: Any) -> Solution:
         if dtype == effort.dtype:
-            return run.ended(basis, watch.resumed or first, start)
+            return run.run(basis, watch.resumed or first, start)
         finer = dataclasses.replace(first, dtype=dtype, refits=run.at.refits)
-        return run.ended(basis, finer, None)
+        return run.run(basis, finer, None)
 
     with suited_blas(basis.n_features):
         return refine(attempt, effort.dtype)
@@ -192,30 +192,30 @@ def infer(
 
 @dataclasses.dataclass(eq=False)
 class _Run:
-    """One inference: where it is, and how it goes on from there."""
+    """One inference: its state, and the rules for the next pass."""
 
     problem: Problem
     effort: Effort
     refit: Refit | None
     watch: Watch
 
-    def ended(
+    def run(
         self, basis: Basis, at: Passes, start: Sequence[Statistics] | None
     ) -> Solution:
-        """The state where the bound has stopped rising, or passes have run out."""
+        """Run passes until the bound stops rising or their number is exhausted."""
         self.at = at
         frame = whiten(basis, at.dtype)
         callback, keep = self.watch.callback, self.watch.keep
         if start is None and at.best is None:
             start = add_given(first_sums(frame, self._problem), self.problem.given)
         while len(self.at.bounds) < self.effort.most_passes:
-            found = self._passed(frame, start)
-            bounds = (*self.at.bounds, found.bound)
-            self._move(bounds=bounds)
-            last = callback is not None and callback(len(bounds), found)
-            better = self._is_best(found)
-            goes_on = self._went_on(found) if better else self._went_back(found)
-            if last or not goes_on:
+            solution = self._run_pass(frame, start)
+            bounds = (*self.at.bounds, solution.bound)
+            self._update(bounds=bounds)
+            is_last = callback is not None and callback(len(bounds), solution)
+            better = self._is_best(solution)
+            continues = self._accept(solution) if better else self._reject(solution)
+            if is_last or not continues:
                 break
             self._prepare(better)
             if keep is not None:
@@ -228,21 +228,21 @@ class _Run:
         """The problem with the likelihood of the next pass."""
         return dataclasses.replace(self.problem, likelihood=self.at.likelihood)
 
-    def _move(self, **changes: Any) -> None:
+    def _update(self, **changes: Any) -> None:
         self.at = dataclasses.replace(self.at, **changes)
 
-    def _passed(self, frame: Frame, start: Sequence[Statistics] | None) -> Solution:
-        """The next pass, from the best state so far or from the start."""
+    def _run_pass(self, frame: Frame, start: Sequence[Statistics] | None) -> Solution:
+        """Run the next pass, from the best state so far or from the start."""
         at, best = self.at, self.at.best
         if best is not None:
-            now, sums = self._next_sums(best), best.proposed
+            current, sums = self._next_sums(best), best.proposed
         else:
             assert start is not None, "there is a start or a state"
-            now = sums = tuple(start)
+            current = sums = tuple(start)
         factors = self._factors(at.processes, sums)
-        found = full_pass(frame, self._problem, at.processes, now, factors)
-        check_sums(found.lift, at.dtype)
-        return found
+        solution = full_pass(frame, self._problem, at.processes, current, factors)
+        check_sums(solution.lift, at.dtype)
+        return solution
 
     def _next_sums(self, best: Solution) -> tuple[Statistics, ...]:
         processes, step, before = self.at.processes, self.at.step, self.at.before
@@ -255,13 +255,15 @@ class _Run:
         return mix_apart(best, processes, _NEAR_MEANS, _PRECISIONS, further)
 
     def _prepare(self, better: bool) -> None:
-        """Set what the next pass is made with, refitted if the last one was better."""
+        """Set priors and likelihood of the next pass, refitted after a better one."""
         at, best = self.at, self.at.best
         assert best is not None, "a pass was made"
-        self._move(processes=best.processes, likelihood=best.likelihood, refitted=False)
+        self._update(
+            processes=best.processes, likelihood=best.likelihood, refitted=False
+        )
         if better and self.refit is not None and at.refits < _MOST_REFITS:
             processes, likelihood = self.refit(best)
-            self._move(
+            self._update(
                 processes=processes,
                 likelihood=likelihood,
                 refits=at.refits + 1,
@@ -275,61 +277,61 @@ class _Run:
             return (1.0,) * len(processes)
         return tuple(map(best_factor, processes, sums))
 
-    def _is_best(self, found: Solution) -> bool:
+    def _is_best(self, solution: Solution) -> bool:
         best = self.at.best
         if best is None:
-            if np.isfinite(found.bound):
+            if np.isfinite(solution.bound):
                 return True
             raise ArithmeticError(
-                f"the bound is {found.bound} where inference starts; are targets or "
-                "exposures beyond all measure?"
+                f"the bound is {solution.bound} at the start of inference; targets or "
+                "exposures are probably too large: check or rescale them"
             )
-        slack = _ROUNDING * (1 + abs(found.bound))
-        return bool(found.bound >= best.bound - slack)
+        slack = _ROUNDING * (1 + abs(solution.bound))
+        return bool(solution.bound >= best.bound - slack)
 
-    def _went_on(self, found: Solution) -> bool:
-        """Take a state for the best, and say whether there is further to go."""
+    def _accept(self, solution: Solution) -> bool:
+        """Make a solution the best one, and return whether to continue."""
         before, step = self.at.best, self.at.step
-        self._move(best=found)
+        self._update(best=solution)
         if before is None:
             return True
-        # A short step gains little, however far there is to go.
-        least = min(step, 1) * self.effort.tolerance * (1 + abs(found.bound))
-        if abs(found.bound - before.bound) <= least:
-            self._move(best=dataclasses.replace(found, converged=True))
+        # A short step gains little even far from the optimum.
+        least = min(step, 1) * self.effort.tolerance * (1 + abs(solution.bound))
+        if abs(solution.bound - before.bound) <= least:
+            self._update(best=dataclasses.replace(solution, converged=True))
             return False
-        if found.likelihood.exchangeable:
-            near = found.bound - before.bound < _NEAR * abs(found.bound)
+        if solution.likelihood.exchangeable:
+            near = solution.bound - before.bound < _NEAR * abs(solution.bound)
             step = min(1.0, 2 * step) if near or step <= 1 else step
-            self._move(step=step, before=duals(before.posteriors) if near else None)
+            self._update(step=step, before=duals(before.posteriors) if near else None)
             return True
-        longest = 2.0 if len(found.processes) == 1 else 1.0
-        residuals = _residual(found), _residual(before)
-        self._move(step=_next_step(step, *residuals, longest))
+        longest = 2.0 if len(solution.processes) == 1 else 1.0
+        residuals = _residual(solution), _residual(before)
+        self._update(step=_next_step(step, *residuals, longest))
         return True
 
-    def _went_back(self, found: Solution) -> bool:
-        """Take a pass back that lowered the bound; a shorter step, if there is one.
+    def _reject(self, solution: Solution) -> bool:
+        """Discard a pass that lowered the bound, and return whether to continue.
 
-        Where the bound changes by less than the tolerance whatever the step, this is
-        the top, as exactly as quadrature and rounding tell.
+        The next step is shorter. If the bound changes by less than the tolerance, this
+        is the maximum, as exactly as quadrature and rounding allow.
         """
         best, step = self.at.best, self.at.step
-        assert best is not None, "something was better"
+        assert best is not None, "an earlier pass was better"
         if self.at.refitted:
-            # It was the refit, or may have been.
-            self._move(refits=_MOST_REFITS)
+            # The refit may be the cause.
+            self._update(refits=_MOST_REFITS)
             return True
-        fall = best.bound - found.bound
+        fall = best.bound - solution.bound
         if step <= 1 and fall <= self.effort.tolerance * (1 + abs(best.bound)):
-            self._move(best=dataclasses.replace(best, converged=True))
+            self._update(best=dataclasses.replace(best, converged=True))
             return False
-        self._move(step=1.0 if step > 1 else step / 2, before=None)
+        self._update(step=1.0 if step > 1 else step / 2, before=None)
         return self.at.step >= _SHORTEST_STEP
 
 
 def _residual(state: Solution) -> np.ndarray:
-    """How far sites are from their fixed point, by their moments."""
+    """The distance of sites from their fixed point, in their moments."""
     pairs = zip(state.proposed, state.statistics, strict=True)
     return np.concatenate([new.moment - old.moment for new, old in pairs])
 
@@ -339,9 +341,9 @@ def _next_step(
 ) -> float:
     """The step after one that did not lower the bound.
 
-    With a step of one the residual is multiplied by some λ a pass, as two of them in a
-    row tell. Where a single function's heavy tails come in slowly (λ > 0) or sites
-    overshoot (λ < 0), a step of 2/(2 - λ) is better.
+    With a step of one, each pass multiplies the residual by some λ, estimated from two
+    successive residuals. Where sites approach slowly, as with heavy tails of a single
+    function (λ > 0), or overshoot (λ < 0), a step of 2/(2 - λ) is better.
     """
     if not before.any():
         return min(1.0, 2 * step)

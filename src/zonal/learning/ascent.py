@@ -1,4 +1,4 @@
-"""Ascent: L-BFGS on the exact bound of some rows, and the prior of the spectrum."""
+"""Ascent: L-BFGS on the exact bound of some rows plus the prior of the spectrum."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,42 +18,42 @@ from zonal.tables.sources import Source
 
 __all__ = ["Ascent"]
 
-# Small problems, by rows times squared features, are learned in float64.
-_FINE_WORK = 5e8
+# Problems with at most this many rows times squared features are learned in float64.
+_FLOAT64_WORK = 5e8
 
-# A step that gains less than this, in nats a row, is rounding; one that gains less than
-# that in all says nothing. Two of them in a row are the last. Looking for a better one
-# along the same line is given up after so many tries.
+# A gain below the first limit, in nats per row, is rounding; one below the second, in
+# nats in all, is insignificant. Two such steps in succession end the run. A line search
+# ends after at most this many evaluations.
 _LEAST_GAIN = 2e-6
-_LEAST_GAIN_IN_ALL = 0.01
-_MOST_TRIES = 10
+_LEAST_TOTAL_GAIN = 0.01
+_MOST_LINE_SEARCH = 10
 
 
 def sample_dtype(process: Process, rows: int) -> Any:
-    """The precision to learn in from so many rows."""
-    return suited_dtype(rows, process.basis.n_features, _FINE_WORK)
+    """The precision in which to learn from this many rows."""
+    return suited_dtype(rows, process.basis.n_features, _FLOAT64_WORK)
 
 
 class Ascent:
-    """The bound of a process on some rows, being raised.
+    """Maximises the bound of a process on some rows.
 
     Several sources are several functions of the same prior: their bounds add up.
-    ``best`` is the best process met and ``bound`` its bound per row; both hold whenever
-    a run ends, also by an interrupt.
+    ``best`` is the best process so far and ``bound`` its bound per row; both are valid
+    whenever a run ends, even by an interrupt.
 
     Parameters
     ----------
     process
-        Where to start.
+        The process to start from.
     sources
-        The rows, for each function.
+        The rows of each function.
     phases
         How phases move: ``"anchored"``, ``"free"`` or ``"fixed"``
         (`zonal.learning.unknowns`).
     fixed
         Names of parameters that keep their values.
     exact
-        Whether the exact marginal likelihood is raised instead
+        Whether to maximise the exact marginal likelihood instead
         (`zonal.engine.dense`); phases are then at the rows.
     """
 
@@ -78,41 +78,41 @@ class Ascent:
         )
 
     def run(self, steps: int, after_step: Callable[[], bool]) -> None:
-        """Go up for some steps; ``after_step`` is asked whether to stop."""
-        least = max(_LEAST_GAIN, _LEAST_GAIN_IN_ALL / self._total)
+        """Take up to ``steps`` steps; stop early where ``after_step`` returns True."""
+        least = max(_LEAST_GAIN, _LEAST_TOTAL_GAIN / self._total)
         last, small = -np.inf, 0
 
-        def told(intermediate_result) -> None:
+        def check_gain(intermediate_result) -> None:
             nonlocal last, small
             value = -float(intermediate_result.fun)
             small = small + 1 if value - last < least else 0
             last = value
-            # One small step may be the first, whose length is a guess.
+            # A single small step may be the first, whose length is a guess.
             if after_step() or small == 2:
                 raise StopIteration
 
         try:
-            self._run(steps, told)
+            self._run(steps, check_gain)
         finally:
             if self._exact:
                 (rows,) = self._sources[0].chunks(self._sources[0].n_rows or 1)
                 self.best = at_rows(self.best, rows.x)
 
-    def _run(self, steps: int, told: Callable) -> None:
+    def _run(self, steps: int, callback: Callable) -> None:
         with quiet_phases():
             minimize(
                 self._objective,
                 self._unknowns.start,
                 jac=True,
                 method="L-BFGS-B",
-                callback=told,
+                callback=callback,
                 bounds=self._unknowns.bounds,
                 options={
                     "maxiter": steps,
                     "maxcor": 20,
                     "maxfun": 2 * steps + 10,
                     "ftol": 0.0,
-                    "maxls": _MOST_TRIES,
+                    "maxls": _MOST_LINE_SEARCH,
                 },
             )
 

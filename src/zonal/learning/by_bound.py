@@ -1,17 +1,17 @@
 """Learning: from a standardised table to a process, with nothing to tune.
 
 1. Start: a few scales of the inputs are tried on a few thousand rows with a small basis
-   and a dozen steps; the bound chooses.
+   and a dozen steps; the highest bound wins.
 2. Learn: sphere, kernel, band energies, noise and phases together, by L-BFGS on the
-   exact bound of a sample. The first round is run with each of a few cuts of the
-   spectrum, and the bound chooses again. The sample grows, each one starting where the
-   last ended. It stops growing where rows kept aside are not predicted better any more.
-3. Widen: a few steps more with as many features as the solution will have. What few
-   features cannot capture counts as noise; with many, less is noise and more is kernel.
+   exact bound of a sample. The first round is run with each of a few truncations of the
+   spectrum; again the highest bound wins. The sample grows, and each one starts where
+   the last ended. It stops growing once validation rows are no longer predicted better.
+3. Widen: a few more steps with as many features as the solution will have. Variance
+   that few features cannot capture counts as noise; with many, the noise shrinks.
 4. The caller then solves: one pass over all rows, and energies and noise fitted on it.
 
-L-BFGS runs in rounds. Between two rounds everything there is to know is a `Progress`,
-which can be written to a file; a run resumed from it ends as the uninterrupted one.
+L-BFGS runs in rounds. Between two rounds the whole state is a `Progress`, which can be
+written to a file; a run resumed from it ends like an uninterrupted one.
 """
 
 import dataclasses
@@ -81,12 +81,12 @@ def learn(
     >>> bool(0.05 < np.sqrt(progress.process.noise) < 0.3)
     True
     """
-    every = [sources] if isinstance(sources, Source) else sources
-    return Learner(every, recipe, callback, checkpoint, start).run()
+    sources = [sources] if isinstance(sources, Source) else sources
+    return Learner(sources, recipe, callback, checkpoint, start).run()
 
 
 class Learner:
-    """One run: its samples, its clock, and where it is."""
+    """One run of learning: its samples, its clock and its state."""
 
     start_noise = 0.2
 
@@ -107,29 +107,29 @@ class Learner:
         self._warned = False
         self.begin = time.monotonic()
         self.stopped: str | None = None
-        self.sample, self.held_out = _drawn(sources, recipe)
+        self.sample, self.held_out = _split_rows(sources, recipe)
         self._n_rows = sources[0].n_rows
         self.history: list[Step] = []
         self.spent = 0.0
         self.features = recipe.n_features
         if recipe.layout == "banded":
-            # More features than rows would be of no use.
-            few = max(self.schedule.least_features, len(self.sample))
-            self.features = min(few, recipe.n_features)
+            # More features than rows would not help.
+            most = max(self.schedule.least_features, len(self.sample))
+            self.features = min(most, recipe.n_features)
         learns = recipe.layout == "banded" and recipe.most_steps > 0
         if start is not None and recipe.most_steps > 0:
-            # What was learned with bands of another kind is no place to start from.
+            # A process learned with another layout is of no use as a start.
             start = start if start.basis.follows(recipe.layout) else None
         if start is not None and learns:
-            # One that was enlarged to be solved is learned with few features again.
+            # A process enlarged for the solution is learned with few features again.
             start = reduced(start, recipe.n_features)
         self.start = start
         self.exact = self._can_be_exact()
 
     def _can_be_exact(self) -> bool:
-        """Whether rows are so few that there can be a phase at each."""
-        few = len(self.sample) <= min(self.schedule.exact_rows, self.recipe.n_features)
-        if not few or self.recipe.layout != "banded":
+        """Whether there are few enough rows to place a phase at each."""
+        limit = min(self.schedule.exact_rows, self.recipe.n_features)
+        if len(self.sample) > limit or self.recipe.layout != "banded":
             return False
         if self.start is not None:
             return is_series(self.start.basis)
@@ -139,10 +139,10 @@ class Learner:
         progress = self._resumed()
         try:
             if progress is None:
-                progress = self._first()
+                progress = self._initial_progress()
                 self.save(progress)
             while not self.stopped and not progress.done:
-                progress = self._round(progress)
+                progress = self._run_round(progress)
                 self.save(progress)
         except KeyboardInterrupt:
             if progress is None:
@@ -168,38 +168,39 @@ class Learner:
         return progress
 
     def save(self, progress: Progress) -> None:
-        """Keep progress in the checkpoint, if there is one.
+        """Write progress to the checkpoint, if there is one.
 
-        A disk that is full costs the checkpoint, not the fit. What was reached in a run
-        that is being stopped is not kept: with more time, it would have gone on.
+        A full disk costs the checkpoint, not the fit. Progress of a run that is being
+        stopped is not saved, because a longer run would have continued differently.
         """
         if self.checkpoint is None or self.stopped:
             return
-        told = dataclasses.replace(progress, history=tuple(self.history))
+        current = dataclasses.replace(progress, history=tuple(self.history))
         try:
-            save_progress(self.checkpoint, told, self._fingerprint)
+            save_progress(self.checkpoint, current, self._fingerprint)
         except OSError as error:
             if not self._warned:
                 self._warned = True
                 warnings.warn(
                     f"the checkpoint {os.fspath(self.checkpoint)} could not be written "
-                    f"({error}); the fit goes on, and if it is cut off it resumes from "
-                    "the last one that was: make room there, or name a file elsewhere",
+                    f"({error}); the fit goes on, and if interrupted it resumes from "
+                    "the last one written: make room there, or name a file elsewhere",
                     CheckpointWarning,
                     stacklevel=2,
                 )
 
     @functools.cached_property
     def _fingerprint(self) -> str:
-        """What a checkpoint must agree with: the recipe, and the rows it drew."""
+        """A digest of recipe and sampled rows, which a checkpoint must match."""
         recipe = dataclasses.replace(
             self.recipe, max_seconds=None, kernel=None, sphere=None
         )
         digest = hashlib.blake2b(repr(recipe).encode(), digest_size=16)
         for part in self._given:
-            digest.update(repr(part).encode())  # kind and levels; the rest exactly:
-            known = named(part) if dataclasses.is_dataclass(part) else {}
-            for name, value in known.items():
+            # The representation shows kind and levels; values are hashed exactly.
+            digest.update(repr(part).encode())
+            values = named(part) if dataclasses.is_dataclass(part) else {}
+            for name, value in values.items():
                 digest.update(name.encode() + value.tobytes())
         for rows in (self.sample, self.held_out):
             for name in ("x", "y", "weight", "precision", "exposure"):
@@ -212,11 +213,11 @@ class Learner:
 
     @property
     def _given(self) -> list[Any]:
-        """What a run was given beside the rows and the recipe's numbers."""
+        """The arguments of a run other than the rows and the recipe's numbers."""
         return [self.recipe.kernel, self.recipe.sphere, self.start]
 
     def report(self, stage: str, number: int, rows: int, bound: float) -> bool:
-        """Tell of a step, and find out whether it is to be the last."""
+        """Report a step, and return whether it is the last."""
         step = Step(stage, number, rows, float(bound), self.seconds)
         self.history.append(step)
         reason = None
@@ -229,15 +230,15 @@ class Learner:
         return reason is not None
 
     def report_pass(self, stage: str, solution: Solution) -> str | None:
-        """Report a pass over all rows, and the reason if it is to be the last."""
-        # Passes may begin anew in float64; those before were made all the same.
+        """Report a pass over all rows; return the reason if it is the last."""
+        # Passes may start again in float64; earlier ones still count.
         number = 1 + sum(step.stage == stage for step in self.history)
         bound = solution.bound / solution.rows
-        over = self.report(stage, number, int(solution.rows), bound)
-        return self.stopped if over else None
+        is_last = self.report(stage, number, int(solution.rows), bound)
+        return self.stopped if is_last else None
 
     def preparation(self, process: Process, fits_scales: bool = True) -> Preparation:
-        """Everything that solving all rows needs of learning on a sample."""
+        """The results of learning on a sample that solving all rows needs."""
         dtype = None if self.recipe.dtype == "auto" else np.dtype(self.recipe.dtype)
         return Preparation(
             process,
@@ -249,12 +250,12 @@ class Learner:
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken, before it was resumed and since."""
+        """Duration of the run, including the time before it was resumed."""
         return self.spent + time.monotonic() - self.begin
 
     @functools.cached_property
     def _spheres(self) -> list[Sphere]:
-        """The spheres to try: one that was given, or inputs at several scales."""
+        """The spheres to try: the given one, or inputs at several scales."""
         recipe, rows = self.recipe, self.sample
         if recipe.sphere is not None:
             return [recipe.sphere]
@@ -264,54 +265,54 @@ class Learner:
         paired = paired_scales(rows, self._signals, recipe.seed)
         if paired is not None:
             scales += [scale * paired for scale in self.schedule.paired_scales]
-        return [ARD(one, recipe.radial_order) for one in scales]
+        return [ARD(scale, recipe.radial_order) for scale in scales]
 
     @property
     def _signals(self) -> np.ndarray:
-        """What columns can tell something of: targets, as numbers."""
+        """Numeric targets by which the information in columns is judged."""
         return np.column_stack([rows.targets for rows in by_output(self.sample)])
 
     @property
     def _kernels(self) -> list[Kernel]:
-        """The kernels to try: one that was given, or several cuts of the spectrum."""
+        """The kernels to try: the given one, or several truncations of the spectrum."""
         if self.recipe.kernel is not None:
             return [self.recipe.kernel]
         return [ContinuousDepth(1.0, levels) for levels in self.schedule.start_levels]
 
-    def _first(self) -> Progress:
-        """Where learning begins: where it was told to, unless a fresh start is better.
+    def _initial_progress(self) -> Progress:
+        """The state to start from: the given start, unless a fresh one is better.
 
-        What suited other rows may be a place that no step leads away from.
+        Parameters that suited other rows may be a local optimum that no step leaves.
         """
         done = self.recipe.most_steps == 0
-        # A start that was given has its cut of the spectrum already.
+        # A given start already has its truncation of the spectrum.
         given = Progress(self.start, rounds=2, done=done) if self.start else None
         if given is not None and (done or len(self._spheres) == 1):
             return given
-        process, bound = self._start()
+        process, bound = self._best_start()
         if given is not None and self._attempt(given.process)[1] >= bound:
             return given
         return Progress(process, done=done)
 
     @property
-    def _few(self) -> Chunk:
-        """Rows that starts are tried on."""
+    def _start_rows(self) -> Chunk:
+        """Rows on which starts are tried."""
         rows = (
             self.schedule.exact_start_rows if self.exact else self.schedule.start_rows
         )
         return thin(self.sample, rows, self.recipe.seed)
 
     def _attempt(self, start: Process) -> tuple[Process, float]:
-        """Where a few steps on few rows lead, and their bound there."""
+        """The process after a few steps on few rows, and its bound."""
         steps = self.schedule.exact_steps if self.exact else self.schedule.start_steps
-        return self._improve(start, self._few, steps, "start", "anchored")
+        return self._improve(start, self._start_rows, steps, "start", "anchored")
 
-    def _start(self) -> tuple[Process, float]:
-        """The start that a few steps lead furthest from, and how far.
+    def _best_start(self) -> tuple[Process, float]:
+        """The start with the highest bound after a few steps, and that bound.
 
-        Only the choice is kept. Scales that a dozen steps on few rows have bent to fit
-        them are a worse place to go on from than equal ones. (Where all rows are few,
-        nothing is bent.)
+        Only the choice is kept, not the learned scales: after a dozen steps on few
+        rows these are overfitted, and equal scales are a better start. (An exact run
+        has few rows anyway, so it keeps them.)
         """
         spheres, kernel = self._spheres, self._kernels[0]
         if len(spheres) == 1:
@@ -319,10 +320,10 @@ class Learner:
         features = min(self.schedule.start_features, self.features)
         best, reached, highest = spheres[0], None, -np.inf
         for sphere in spheres:
-            start = self._even(sphere, kernel, features, self._few)
-            found, bound = self._attempt(start)
+            start = self._build_process(sphere, kernel, features, self._start_rows)
+            learned, bound = self._attempt(start)
             if bound > highest:
-                best, reached, highest = sphere, found, bound
+                best, reached, highest = sphere, learned, bound
             if self.stopped:
                 break
         if self.exact and reached is not None:
@@ -332,14 +333,14 @@ class Learner:
     def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
         recipe = self.recipe
         candidates = thin(self.sample, self.schedule.candidate_rows, recipe.seed)
-        return self._even(sphere, kernel, self.features, candidates)
+        return self._build_process(sphere, kernel, self.features, candidates)
 
-    def _recut(self, process: Process, kernel: Kernel) -> Process:
-        """A start with another cut of the spectrum."""
+    def _truncate_again(self, process: Process, kernel: Kernel) -> Process:
+        """A start with another truncation of the spectrum."""
         basis = process.basis
         if not self.exact:
             return self._full_start(basis.sphere, kernel)
-        # What was reached with one cut is near what can be with another.
+        # The optimum with one truncation is near that with another.
         kernel = with_values(kernel, named(basis.kernel, kernel.scalar_parameters))
         other = self._full_start(basis.sphere, kernel)
         if len(other.basis.bands) != len(basis.bands):
@@ -347,7 +348,7 @@ class Learner:
         freed = dataclasses.replace(other.basis, free_energies=basis.free_energies)
         return dataclasses.replace(process, basis=freed)
 
-    def _even(
+    def _build_process(
         self, sphere: Sphere, kernel: Kernel, n_features: int, rows: Chunk
     ) -> Process:
         """A process with phases from some rows, and a little energy in every band."""
@@ -370,11 +371,11 @@ class Learner:
         freed = dataclasses.replace(basis, free_energies=shares / shares.sum())
         return Process(freed, self.start_noise)
 
-    def _round(self, progress: Progress) -> Progress:
-        """One round of L-BFGS, and the decision what comes next."""
+    def _run_round(self, progress: Progress) -> Progress:
+        """Run one round of L-BFGS, and decide how to continue."""
         recipe, sizes = self.recipe, self._sizes
         if progress.stage == len(sizes):
-            return self._widened(progress)
+            return self._widen(progress)
         last = progress.stage == len(sizes) - 1
         steps = (
             min(self.schedule.round_steps, recipe.most_steps - progress.steps)
@@ -384,31 +385,31 @@ class Learner:
         rows = thin(self.sample, sizes[progress.stage], recipe.seed + progress.stage)
         kernels: list[Kernel | None] = [None]
         if progress.rounds == 0:
-            # The first round is run with every cut of the spectrum: a dozen steps on
-            # few rows would not tell which is best.
+            # The first round tries every truncation of the spectrum: a dozen steps on
+            # few rows would not show which is best.
             kernels += self._kernels[1:]
         process, bound = progress.process, -np.inf
         for kernel in kernels:
             if self.stopped:
                 break
-            start, some = progress.process, min(steps, recipe.most_steps)
+            start, count = progress.process, min(steps, recipe.most_steps)
             if kernel is not None and self.exact:
-                start, some = (
-                    self._recut(process, kernel),
-                    min(some, self.schedule.exact_steps),
+                start, count = (
+                    self._truncate_again(process, kernel),
+                    min(count, self.schedule.exact_steps),
                 )
             elif kernel is not None:
-                start = self._recut(start, kernel)
-            found, reached = self._improve(
+                start = self._truncate_again(start, kernel)
+            learned, reached = self._improve(
                 start,
                 rows,
-                some,
+                count,
                 f"learn {progress.stage + 1}",
                 # Anchored and free phases take turns.
                 "anchored" if progress.rounds % 2 == 0 else "free",
             )
             if reached > bound:
-                process, bound = found, reached
+                process, bound = learned, reached
         self._settle(process)
         score = self._score(process)
         better = score is None or score > progress.score
@@ -437,17 +438,17 @@ class Learner:
 
     @property
     def _wide(self) -> int:
-        """Features to end learning with, as many as the solution will have."""
+        """Features in the last round of learning, as many as the solution will have."""
         if self.exact:
             return 0
         features = self.recipe.features_to_solve(self._n_rows)
         return min(features, self.schedule.most_wide, len(self.sample))
 
-    def _widened(self, progress: Progress) -> Progress:
-        """A last round of few steps with all features that the solution will have.
+    def _widen(self, progress: Progress) -> Progress:
+        """A last round of few steps with as many features as the solution will have.
 
-        They are taken on few rows, which may want another kernel than all do: the whole
-        sample decides, or rows kept aside, whether they are kept.
+        Its few rows may prefer another kernel than all rows do, so the validation rows,
+        or else the whole sample, decide whether the result is used.
         """
         recipe, done = self.recipe, dataclasses.replace(progress, done=True)
         process = enlarged(progress.process, self._wide, self.sample, recipe.seed)
@@ -458,29 +459,29 @@ class Learner:
             self.sample, int(self.schedule.wide_work / features**2), recipe.seed
         )
         steps = min(self.schedule.wide_steps, recipe.most_steps)
-        found, _ = self._improve(process, rows, steps, "widen", "free")
+        learned, _ = self._improve(process, rows, steps, "widen", "free")
         if self.stopped:
             return progress
-        tried = [self._rescaled(process), self._rescaled(found)]
-        process, bound = max(tried, key=self._judged)
+        candidates = [self._rescale(process), self._rescale(learned)]
+        process, bound = max(candidates, key=self._judge)
         return dataclasses.replace(
             done, process=process, bound=bound, rounds=progress.rounds + 1
         )
 
-    def _judged(self, tried: tuple[Process, float]) -> float:
-        """What rows kept aside say of a process, or else its bound."""
-        score = self._score(tried[0])
-        return tried[1] if score is None else score
+    def _judge(self, candidate: tuple[Process, float]) -> float:
+        """The score of a process on validation rows, or else its bound."""
+        score = self._score(candidate[0])
+        return candidate[1] if score is None else score
 
-    def _rescaled(self, process: Process) -> tuple[Process, float]:
-        """The process with energies and noise of the whole sample, and its bound."""
+    def _rescale(self, process: Process) -> tuple[Process, float]:
+        """The process with energies and noise fitted to the sample, and its bound."""
         tightened, outputs = self.recipe.tightened, by_output(self.sample)
 
         def attempt(dtype: Any) -> tuple[Process, float]:
             frame = whiten(process.basis, dtype)
             sums = [collect(frame, source_of(rows)) for rows in outputs]
             fitted = fit_scales(sums, process, tightened=tightened)
-            results = [evaluate(one, fitted, tightened) for one in sums]
+            results = [evaluate(statistics, fitted, tightened) for statistics in sums]
             check_sums(max(result.lift for result in results), dtype)
             return fitted, sum(result.value for result in results) / sums[0].rows
 
@@ -497,25 +498,25 @@ class Learner:
         while size < len(self.sample):
             sizes.append(size)
             size *= self.schedule.growth
-        # A last step that hardly grows is left out.
+        # Skip the last size but one if the last is less than twice as large.
         if sizes and len(self.sample) < 2 * sizes[-1]:
             sizes.pop()
         return [*sizes, len(self.sample)]
 
     def _score(self, process: Process) -> float | None:
-        """Mean log density of the rows kept aside, given the sample."""
+        """Mean log density of the validation rows, given the sample."""
         if self.held_out is None or self.stopped:
             return None
         density = np.zeros(len(self.held_out))
         with quiet_phases():
             frame = whiten(process.basis)
-            for rows, aside in zip(
+            for rows, validation in zip(
                 by_output(self.sample), by_output(self.held_out), strict=True
             ):
                 posterior = Posterior(process, collect(frame, source_of(rows)))
-                mean, variance = posterior.predict(aside.x)
+                mean, variance = posterior.predict(validation.x)
                 density += Gaussian(process.noise).log_density(
-                    aside, mean[:, None], variance[:, None]
+                    validation, mean[:, None], variance[:, None]
                 )
         return float(np.average(density, weights=self.held_out.weight))
 
@@ -527,15 +528,15 @@ class Learner:
         stage: str,
         phases: str,
     ) -> tuple[Process, float]:
-        """L-BFGS on the bound of some rows: the best parameters met and their bound."""
-        sources = [source_of(one) for one in by_output(rows)]
+        """Run L-BFGS on some rows; return the best process and its bound."""
+        sources = [source_of(output) for output in by_output(rows)]
         tightened = self.recipe.tightened
         ascent = Ascent(process, sources, phases, tightened, exact=self.exact)
         self._climb(ascent, steps, stage, len(rows))
         return ascent.best, ascent.bound
 
     def _climb(self, ascent: Ascent, steps: int, stage: str, rows: int) -> None:
-        """Some steps, each told; an interrupt leaves the best so far."""
+        """Take some steps and report each; an interrupt leaves the best so far."""
         number = sum(step.stage == stage for step in self.history)
 
         def after_step() -> bool:
@@ -552,26 +553,29 @@ class Learner:
             self.stopped = "an interrupt"
 
 
-def _drawn(sources: Sequence[Source], recipe: Recipe) -> tuple[Chunk, Chunk | None]:
-    """The rows to learn from, and some to keep aside if there are any to spare."""
+def _split_rows(
+    sources: Sequence[Source], recipe: Recipe
+) -> tuple[Chunk, Chunk | None]:
+    """Rows to learn from, and validation rows if there are enough."""
     count = recipe.sample_rows + recipe.schedule.validation_rows
-    # The same seed draws the same rows of each.
-    every = [source.sample(count, recipe.seed) for source in sources]
-    drawn = every[0]
-    if len(every) > 1:
-        targets = np.column_stack([rows.targets for rows in every])
+    # The same seed draws the same rows from each source.
+    rows_per_source = [source.sample(count, recipe.seed) for source in sources]
+    drawn = rows_per_source[0]
+    if len(rows_per_source) > 1:
+        targets = np.column_stack([rows.targets for rows in rows_per_source])
         drawn = dataclasses.replace(drawn, y=targets)
     order = np.random.default_rng(row_bits(recipe.seed)).permutation(len(drawn))
-    kept = min(
+    sample_size = min(
         recipe.sample_rows,
         len(drawn) - int(recipe.validation_fraction * len(drawn)),
     )
-    sample, rest = np.sort(order[:kept]), np.sort(order[kept:])
-    # A handful of rows that happen to be left over would decide by chance.
+    sample, rest = np.sort(order[:sample_size]), np.sort(order[sample_size:])
+    # With only a handful of rows left over, chance would decide.
     enough = (
         recipe.validation_fraction > 0
         or len(rest) >= recipe.schedule.validation_rows // 8
     )
-    aside = drawn[rest]
-    count = len(aside) if aside.weight is None else aside.weight.sum()
-    return drawn[sample], aside if enough and count > 0 else None
+    validation = drawn[rest]
+    weight = validation.weight
+    count = len(validation) if weight is None else weight.sum()
+    return drawn[sample], validation if enough and count > 0 else None

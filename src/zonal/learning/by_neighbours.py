@@ -1,18 +1,19 @@
 """Learning by neighbours: from standardised rows to a kernel, without features.
 
 The objective is the mean leave-one-out log density of some thousands of rows, each
-given its nearest rows among all. It sees what a few hundred global features call noise,
-and costs some 50 µs per row with its gradient.
+given its nearest rows among all. It resolves detail that a few hundred global features
+treat as noise, and costs some 50 µs per row with its gradient.
 
 1. Screen: starts from {rough, smooth} x {little, much noise} x {three scales} are
    judged by the density of a few hundred rows, without gradients.
-2. Race: the best of them take some steps of L-BFGS; the density of other rows chooses.
-   Noisy tables have a rough and a smooth optimum, and only the density ranks them.
-3. Rounds: L-BFGS on a growing sample with fixed lists of neighbours, found again before
-   each round, until rows that take no part are not predicted better any more.
+2. Race: the best of them take some steps of L-BFGS; the density of other rows selects
+   the winner. Noisy tables have a rough and a smooth optimum, and only the density
+   ranks them.
+3. Rounds: L-BFGS on a growing sample with fixed lists of neighbours, searched again
+   before each round, until validation rows are no longer predicted better.
 4. Noise and variance are fitted to many rows at the end.
 
-A `State` goes into a round and another comes out; what is reported is an `Info`.
+A `State` goes into a round and another comes out; each round is reported as an `Info`.
 
 Reference: Vecchia (1988); leave-one-out densities as in Rasmussen & Williams (2006),
 section 5.4.2, with each row given its neighbours instead of all others.
@@ -49,7 +50,7 @@ __all__ = [
     "round_of_steps",
 ]
 
-# Limits of what is learned. Scales beyond them change nothing; noise below its limit
+# Limits of learned parameters. Scales beyond them change nothing; noise below its limit
 # is a thousandth of the target's standard deviation or less.
 _LIMITS = {
     "sphere.scales": (1e-5, 100.0),
@@ -57,7 +58,7 @@ _LIMITS = {
     "variance": (1e-3, 1e4),
     "noise": (1e-6, 10.0),
 }
-# The noise is looked for this far from where it is, in logarithms.
+# The noise is searched for within this distance of its present value, in logarithms.
 _NOISE_RANGE = 3.0
 
 
@@ -68,19 +69,19 @@ class Settings:
     Parameters
     ----------
     neighbours
-        Rows that each row is given.
+        Neighbours per row.
     screen_rows, race_rows, sample_rows, validation_rows
-        Rows that starts are judged by, that the race is run on, that each round
-        learns from, and that decide when to stop.
+        Rows that rank the starts, rows of the race, rows of each round, and rows that
+        decide when to stop.
     noise_rows
-        Rows that noise and variance are fitted to at the end.
+        Rows for the final fit of noise and variance.
     racers, race_rounds, race_steps
-        Starts in the race, and the rounds and steps that they take.
+        Starts in the race, and its rounds and steps per round.
     steps
-        Steps of L-BFGS with the same lists of neighbours: one round.
+        Steps of L-BFGS per round, with the same lists of neighbours.
     tolerance, patience
-        Learning ends early after so many rounds in a row that gain less than this on
-        the validation rows, in nats per row.
+        Learning ends early after ``patience`` successive rounds that gain less than
+        ``tolerance`` on the validation rows, in nats per row.
     betas, noises, scales
         Starts to screen: the kernel's decay, the noise variance, and factors of equal
         scales.
@@ -106,7 +107,7 @@ class Settings:
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class State:
-    """Where learning is between two rounds, and the best process so far.
+    """The state of learning between two rounds, and the best process so far.
 
     ``validation`` is the density of the validation rows that ``best`` reached, with
     noise and variance fitted to them.
@@ -122,7 +123,7 @@ class State:
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """What is reported of a round: densities are means per row, in nats."""
+    """The report of a round: densities are means per row, in nats."""
 
     stage: str
     number: int
@@ -151,12 +152,12 @@ def learn(
     settings
         Tuning constants.
     sphere, kernel
-        Kinds to learn, instead of `ARD` and `ContinuousDepth`; what they have no
-        gradient for keeps its value.
+        Kinds to learn, instead of `ARD` and `ContinuousDepth`; parameters without a
+        gradient keep their values.
     seed
-        Every random choice follows from it.
+        Seed of all random choices.
     callback
-        Called with each `Info`; learning stops where it returns something true.
+        Called with each `Info`; learning stops if it returns a true value.
 
     Examples
     --------
@@ -192,35 +193,35 @@ def init(
     kernel: Kernel | None = None,
     seed: int = 0,
 ) -> tuple[State, Info]:
-    """The start that a short race leads furthest from, and how far."""
+    """The state after a short race between starts, and its report."""
     begin = time.monotonic()
     if len(rows) < 2:
         raise ValueError(
             f"learning by neighbours needs at least 2 distinct rows, got {len(rows)}"
         )
-    own, judges = _drawn(len(rows), settings, seed)
-    few, some = own[: settings.screen_rows], own[: settings.race_rows]
-    judges = judges[: settings.race_rows]
+    own, validation_rows = _split_rows(len(rows), settings, seed)
+    screen, race = own[: settings.screen_rows], own[: settings.race_rows]
+    validation_rows = validation_rows[: settings.race_rows]
     starts = process_starts(
-        rows.x[few], sphere, kernel, settings.scales, settings.betas, settings.noises
+        rows.x[screen], sphere, kernel, settings.scales, settings.betas, settings.noises
     )
-    scores = _screened(rows, starts, few, settings.neighbours)
+    scores = _score_starts(rows, starts, screen, settings.neighbours)
     order = np.argsort(-np.asarray(scores), kind="stable")
     evaluations, best, highest = len(starts), starts[order[0]], -np.inf
     for start in apart([starts[i] for i in order], settings.racers):
         process = start
         for _ in range(settings.race_rounds):
-            process, _, count = _climbed(
-                rows, process, some, settings.neighbours, settings.race_steps
+            process, _, count = _climb(
+                rows, process, race, settings.neighbours, settings.race_steps
             )
             evaluations += count
-        _, score = noise_fitted(rows, process, judges, settings.neighbours)
+        _, score = noise_fitted(rows, process, validation_rows, settings.neighbours)
         if score > highest:
             best, highest = process, score
     info = Info(
         "start",
         0,
-        len(some),
+        len(race),
         evaluations,
         float(np.max(scores)),
         highest,
@@ -234,12 +235,14 @@ def round_of_steps(
 ) -> tuple[State, Info]:
     """One round of L-BFGS with fresh lists, judged by the validation rows."""
     begin = time.monotonic()
-    others, judges = _drawn(len(rows), settings, seed)
+    others, validation_rows = _split_rows(len(rows), settings, seed)
     own = _window(others, settings, state.rounds)
-    process, density, count = _climbed(
+    process, density, count = _climb(
         rows, state.process, own, settings.neighbours, settings.steps
     )
-    settled, validation = noise_fitted(rows, process, judges, settings.neighbours)
+    settled, validation = noise_fitted(
+        rows, process, validation_rows, settings.neighbours
+    )
     number = state.rounds + 1
     gain = validation - state.validation
     # Densities have heavy tails: one round without a gain may be chance.
@@ -247,8 +250,10 @@ def round_of_steps(
     done = number >= len(settings.sample_rows) or without_gain >= settings.patience
     best = settled if gain > 0 else state.best
     if done:
-        every = np.sort(np.concatenate([judges, others])[: settings.noise_rows])
-        best, _ = noise_fitted(rows, best, every, settings.neighbours)
+        noise_rows = np.sort(
+            np.concatenate([validation_rows, others])[: settings.noise_rows]
+        )
+        best, _ = noise_fitted(rows, best, noise_rows, settings.neighbours)
     highest = max(validation, state.validation)
     info = Info(
         "round",
@@ -265,7 +270,7 @@ def round_of_steps(
 def mean_log_density(
     rows: DistinctRows, process: LocalProcess, own: Int[np.ndarray, " own"], k: int
 ) -> float:
-    """Mean leave-one-out log density of some rows given their k nearest of all."""
+    """Mean leave-one-out log density of some rows given their k nearest rows."""
     sample = _Sample.find(rows, process, own, k)
     return sample.density(process)
 
@@ -273,11 +278,11 @@ def mean_log_density(
 def noise_fitted(
     rows: DistinctRows, process: LocalProcess, own: Int[np.ndarray, " own"], k: int
 ) -> tuple[LocalProcess, float]:
-    """Noise and variance fitted to the densities of some rows, and their mean.
+    """The process with noise and variance fitted to some rows, and its mean density.
 
-    A few pairs of rows that are close, with targets that are not, decide how much noise
-    there is; so many rows are asked. The scale of noise and variance together has a
-    closed form, and their ratio is found by a search along a line.
+    The noise is determined by a few pairs of close rows with different targets, so the
+    fit needs many rows. The common scale of noise and variance has a closed form; their
+    ratio is found by a line search.
     """
     sample = _Sample.find(rows, process, own, k)
     ratio = float(process.noise) / float(process.variance)
@@ -287,36 +292,36 @@ def noise_fitted(
         noise = float(process.variance) * np.exp(log_ratio)
         return sample.rescaled(with_values(process, {"noise": noise}))
 
-    found = minimize_scalar(
+    fit = minimize_scalar(
         lambda log_ratio: -rescaled(log_ratio)[1],
         bounds=(np.log(ratio) - _NOISE_RANGE, np.log(ratio) + _NOISE_RANGE),
         method="bounded",
         options={"xatol": 0.05, "maxiter": 15},
     )
-    process, density = rescaled(float(found.x))  # pyright: ignore
+    process, density = rescaled(float(fit.x))  # pyright: ignore
     noise = float(np.clip(process.noise, low, high))
     return with_values(process, {"noise": noise}), density
 
 
 def _window(own: np.ndarray, settings: Settings, rounds: int) -> np.ndarray:
-    """Rows of a round: others than in earlier rounds, as far as the table has them."""
+    """Rows of a round: not those of earlier rounds, as far as the table has others."""
     sizes = settings.sample_rows
     size = sizes[min(rounds, len(sizes) - 1)]
     return np.roll(own, -sum(sizes[:rounds]))[:size]
 
 
-def _drawn(
+def _split_rows(
     count: int, settings: Settings, seed: int
-) -> tuple[Int[np.ndarray, " own"], Int[np.ndarray, " judges"]]:
-    """Rows to learn from, and others to be judged by: a third of a small table."""
+) -> tuple[Int[np.ndarray, " own"], Int[np.ndarray, " validation_rows"]]:
+    """Rows to learn from, and validation rows: a third of a small table."""
     order = np.random.default_rng(row_bits(seed)).permutation(count)
-    judges = min(settings.validation_rows, max(1, count // 3))
-    return order[judges:], order[:judges]
+    size = min(settings.validation_rows, max(1, count // 3))
+    return order[size:], order[:size]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Sample:
-    """Rows with their lists of neighbours, and all rows that occur in these."""
+    """Rows with their lists of neighbours, and all rows in these lists."""
 
     rows: DistinctRows
     own: Int[np.ndarray, " own"]
@@ -326,20 +331,20 @@ class _Sample:
     def find(
         cls, rows: DistinctRows, process: LocalProcess, own: np.ndarray, k: int
     ) -> "_Sample":
-        """Lists in the metric of a process, from all rows."""
+        """Search all rows for neighbours, in the metric of a process."""
         points = directions(rows.x, process.sphere)
         lists, _ = Neighbours.build(points).query(points[own], k, own)
         used = np.unique(np.concatenate([own, lists[lists >= 0]]))
-        place = np.full(len(rows) + 1, -1)
-        place[used] = np.arange(len(used))
-        few = DistinctRows(
+        index = np.full(len(rows) + 1, -1)
+        index[used] = np.arange(len(used))
+        subset = DistinctRows(
             rows.x[used].astype(np.float64),
             rows.y[used].reshape(len(used), -1),
             rows.weight[used],
             rows.spread[used].reshape(len(used), -1),
             used,
         )
-        return cls(few, place[own], place[lists])
+        return cls(subset, index[own], index[lists])
 
     def leave_one_out(self, process: LocalProcess, gradient: bool) -> LeaveOneOut:
         direction, radial = process.sphere.points(self.rows.x)
@@ -358,11 +363,11 @@ class _Sample:
 
     @property
     def total(self) -> float:
-        """Weight of the sample, in rows and outputs."""
+        """Weight of the sample: the sum over rows and outputs."""
         return float(self.rows.weight[self.own].sum()) * self.rows.y.shape[1]
 
     def repeats(self, process: LocalProcess) -> tuple[float, float]:
-        """What repetitions add to the log density, and its slope in the log noise."""
+        """Contribution of repeats to the log density, and its slope in log noise."""
         weight = self.rows.weight[self.own][:, None]
         squares = self.rows.spread[self.own] / float(process.noise)
         value = (1 - weight) * np.log(2 * np.pi * float(process.noise))
@@ -370,22 +375,22 @@ class _Sample:
         return float(value.sum()), float(0.5 * np.sum(1 - weight + squares))
 
     def density(self, process: LocalProcess) -> float:
-        found = self.leave_one_out(process, gradient=False)
-        return (found.log_density.sum() + self.repeats(process)[0]) / self.total
+        predicted = self.leave_one_out(process, gradient=False)
+        return (predicted.log_density.sum() + self.repeats(process)[0]) / self.total
 
     def rescaled(self, process: LocalProcess) -> tuple[LocalProcess, float]:
-        """Variance and noise times the factor that suits best, and the density there.
+        """The process with variance and noise times their best factor, and its density.
 
-        With Σ e²/s over W targets, the factor c leaves -½ (W log c + Σ e²/(c s)), which
+        With Σ e²/s over W targets, the factor c gives -½ (W log c + Σ e²/(c s)), which
         is largest at c = Σ e²/s / W.
         """
-        found = self.leave_one_out(process, gradient=False)
+        predicted = self.leave_one_out(process, gradient=False)
         own = self.rows.weight[self.own]
-        spread = (found.variance + float(process.noise) / own)[:, None]
-        squares = np.sum((self.rows.y[self.own] - found.mean) ** 2 / spread)
+        spread = (predicted.variance + float(process.noise) / own)[:, None]
+        squares = np.sum((self.rows.y[self.own] - predicted.mean) ** 2 / spread)
         squares += self.rows.spread[self.own].sum() / float(process.noise)
         factor = max(float(squares) / self.total, 1e-6)
-        density = (found.log_density.sum() + self.repeats(process)[0]) / self.total
+        density = (predicted.log_density.sum() + self.repeats(process)[0]) / self.total
         density += 0.5 * (
             float(squares) / self.total * (1 - 1 / factor) - np.log(factor)
         )
@@ -397,10 +402,10 @@ class _Sample:
     def density_and_gradient(
         self, process: LocalProcess
     ) -> tuple[float, dict[str, np.ndarray]]:
-        """Mean log density and its gradient in each parameter's own values."""
-        found = self.leave_one_out(process, gradient=True)
-        bar = found.gradient
-        assert bar is not None, "a gradient was asked for"
+        """Mean log density and its gradient in the value of each parameter."""
+        predicted = self.leave_one_out(process, gradient=True)
+        bar = predicted.gradient
+        assert bar is not None, "leave_one_out was called with gradient=True"
         repeats, repeats_slope = self.repeats(process)
         log_noise = bar.log_noise + repeats_slope
         gradients = {
@@ -410,27 +415,31 @@ class _Sample:
         }
         pulled = process.sphere.pull(self.rows.x, bar.directions, bar.radial)
         gradients |= {f"sphere.{name}": value for name, value in pulled.items()}
-        value = (found.log_density.sum() + repeats) / self.total
+        value = (predicted.log_density.sum() + repeats) / self.total
         return value, {
-            name: np.asarray(one / self.total) for name, one in gradients.items()
+            name: np.asarray(gradient / self.total)
+            for name, gradient in gradients.items()
         }
 
 
-def _climbed(
+def _climb(
     rows: DistinctRows, process: LocalProcess, own: np.ndarray, k: int, steps: int
 ) -> tuple[LocalProcess, float, int]:
-    """Some steps of L-BFGS with fixed lists: the process, its density, evaluations."""
+    """Take some steps of L-BFGS with fixed lists of neighbours.
+
+    Returns the process, its density and the number of evaluations.
+    """
     sample = _Sample.find(rows, process, own, k)
-    names = _moving(process)
+    names = _learned_names(process)
     limits = [np.tile(_limits(name), (len(free(process, [name])), 1)) for name in names]
 
     def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
         candidate = with_free(process, vector, names)
         value, gradients = sample.density_and_gradient(candidate)
-        chosen = {name: gradients[name] for name in names}
-        return -value, -free_gradient(candidate, chosen, vector, names)
+        learned = {name: gradients[name] for name in names}
+        return -value, -free_gradient(candidate, learned, vector, names)
 
-    found = minimize(
+    fit = minimize(
         objective,
         free(process, names),
         jac=True,
@@ -438,11 +447,11 @@ def _climbed(
         bounds=np.concatenate(limits),
         options={"maxiter": steps, "maxcor": 20, "maxfun": steps + 5, "maxls": 10},
     )
-    return with_free(process, found.x, names), -float(found.fun), int(found.nfev)
+    return with_free(process, fit.x, names), -float(fit.fun), int(fit.nfev)
 
 
-def _moving(process: LocalProcess) -> list[str]:
-    """Parameters that are learned: the power of the radius keeps its value."""
+def _learned_names(process: LocalProcess) -> list[str]:
+    """Names of the learned parameters: all but the power of the radius."""
     names = [name for name in named(process) if name.startswith("sphere.")]
     names = [name for name in names if name != "sphere.radial_order"]
     if isinstance(process.kernel, ContinuousDepth):
@@ -455,13 +464,13 @@ def _limits(name: str) -> tuple[float, float]:
     return (np.log(low), np.log(high)) if name in _LIMITS else (low, high)
 
 
-def _screened(
-    rows: DistinctRows, starts: list[LocalProcess], few: np.ndarray, k: int
+def _score_starts(
+    rows: DistinctRows, starts: list[LocalProcess], own: np.ndarray, k: int
 ) -> list[float]:
-    """Density of each start; those with the same sphere share their lists."""
+    """Density of each start; starts with the same sphere share their lists."""
     scores, last, sample = [], None, None
     for start in starts:
         if start.sphere is not last or sample is None:
-            last, sample = start.sphere, _Sample.find(rows, start, few, k)
+            last, sample = start.sphere, _Sample.find(rows, start, own, k)
         scores.append(sample.density(start))
     return scores

@@ -1,8 +1,8 @@
 """Learning for any likelihood: inference and ascent take turns.
 
-At fixed sites the rows are regression with known precisions, and sphere, kernel, phases
-and energies climb its bound exactly as `zonal.learning.by_bound` has it. Sites are then
-inferred anew. They stay where they are while the prior moves (the dual view, Adam et
+With fixed sites, the problem is regression with known precisions, and sphere, kernel,
+phases and energies are learned from its bound as in `zonal.learning.by_bound`. Sites
+are then inferred again. They stay fixed while the prior changes (the dual view, Adam et
 al. 2021), so a few passes suffice each time.
 """
 
@@ -36,7 +36,7 @@ __all__ = ["SiteLearner"]
 class SiteLearner(Learner):
     """A run of learning with a likelihood other than normal noise.
 
-    After `run`, ``likelihood`` has its own parameters learned.
+    After `run`, ``likelihood`` has learned parameters.
     """
 
     start_noise = 1.0
@@ -59,7 +59,7 @@ class SiteLearner(Learner):
 
     @property
     def _given(self) -> list[Any]:
-        # Offsets tell of the targets of all rows, not only of those drawn.
+        # Offsets depend on the targets of all rows, not only on the sample.
         offsets = tuple(self.problem.offsets.tolist())
         return [*super()._given, self.problem.likelihood, offsets]
 
@@ -72,13 +72,13 @@ class SiteLearner(Learner):
 
     @property
     def _wide(self) -> int:
-        # Every few steps are followed by inference, which would have many features too.
+        # Inference follows every few steps, and would need as many features.
         return 0
 
     def save(self, progress: Progress) -> None:
         if self._last is not None:
             rows, state = self._last
-            # Row by row, sites are asked for again only where rows stay the same.
+            # Sites per row are used again only where the rows stay the same.
             sites = state.sites if rows is self.sample else None
             state = dataclasses.replace(state, proposed=(), sites=sites)
             progress = dataclasses.replace(progress, sites=state)
@@ -92,7 +92,7 @@ class SiteLearner(Learner):
         self.likelihood = state.likelihood
         self._last = (None if state.sites is None else self.sample, state)
         self._tried = [self._last]
-        # It is known by its identity which process the sites belong to.
+        # Sites are matched to their process by identity.
         if same_values(progress.process, state.processes[0]):
             progress = dataclasses.replace(progress, process=state.processes[0])
         return progress
@@ -100,7 +100,7 @@ class SiteLearner(Learner):
     def _improve(
         self, process: Process, rows: Chunk, steps: int, stage: str, phases: str
     ) -> tuple[Process, float]:
-        """Inference and some steps in turns, as long as the true bound rises."""
+        """Alternate inference and learning steps as long as the true bound rises."""
         state = self.inferred(process, rows, self._before(rows), self.likelihood)
         try:
             while steps > 0 and not self.stopped:
@@ -132,16 +132,16 @@ class SiteLearner(Learner):
         return state.processes[0], state.bound / total
 
     def _settle(self, process: Process) -> None:
-        """Go on with the likelihood and the sites that belong to a process."""
-        for tried in reversed(self._tried):
-            if tried[1].processes[0] is process:
-                # The one before may yet be returned to; all others are done with.
-                self._tried = [tried] if self._last is None else [self._last, tried]
-                self.likelihood, self._last = tried[1].likelihood, tried
+        """Continue with the likelihood and the sites that belong to a process."""
+        for pair in reversed(self._tried):
+            if pair[1].processes[0] is process:
+                # Learning may return to the previous one, but to no earlier one.
+                self._tried = [pair] if self._last is None else [self._last, pair]
+                self.likelihood, self._last = pair[1].likelihood, pair
                 return
 
     def _before(self, rows: Chunk) -> Solution | None:
-        """What was inferred last, if it was of the same rows."""
+        """The last inferred solution, if it belongs to the same rows."""
         return self._last[1] if self._last and self._last[0] is rows else None
 
     def preparation(self, process: Process, fits_scales: bool = True) -> Preparation:
@@ -149,7 +149,7 @@ class SiteLearner(Learner):
         return dataclasses.replace(plain, inferred=self.on_sample(process))
 
     def on_sample(self, process: Process) -> Solution:
-        """The solution of the whole sample under a process, inferred unless known."""
+        """The solution of the whole sample under a process, inferred unless cached."""
         before = self._before(self.sample)
         if before is not None and before.processes[0] is process:
             return before
@@ -162,7 +162,7 @@ class SiteLearner(Learner):
         before: Solution | None,
         likelihood: Likelihood,
     ) -> Solution:
-        """Sites of some rows, starting from those they had before the prior moved."""
+        """Infer sites of some rows, starting from those before the prior changed."""
         dtype = sample_dtype(process, len(rows))
         start = None
         problem = dataclasses.replace(
@@ -182,14 +182,14 @@ class SiteLearner(Learner):
             return infer(problem, processes, start, effort)
 
     def _score(self, process: Process) -> float | None:
-        """Mean log density of the rows kept aside, given the sample."""
-        held_out = self.held_out
-        if held_out is None or self.stopped:
+        """Mean log density of the validation rows, given the sample."""
+        validation = self.held_out
+        if validation is None or self.stopped:
             return None
         state = self.on_sample(process)
         with quiet_phases():
             frame = whiten(process.basis)
             at = marginals(state.posteriors, self.problem.offsets, frame)
-            mean, variance = at(held_out)
-        density = self.likelihood.log_density(held_out, mean, variance)
-        return float(np.average(density, weights=held_out.weight))
+            mean, variance = at(validation)
+        density = self.likelihood.log_density(validation, mean, variance)
+        return float(np.average(density, weights=validation.weight))

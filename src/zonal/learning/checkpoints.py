@@ -1,4 +1,4 @@
-"""Checkpoints: the progress of learning, kept in a file."""
+"""Checkpoints: files that hold the progress of learning."""
 
 import os
 import warnings
@@ -21,25 +21,27 @@ class CheckpointWarning(UserWarning):
 
 
 def check_place(path: str | os.PathLike) -> None:
-    """Refuse a checkpoint that could never be written, before anything is learned."""
+    """Raise an error early if a checkpoint could not be written to ``path``."""
     folder = Path(path).resolve().parent
     if not folder.is_dir():
-        raise ValueError(f"there is no folder to keep {path} in; make it first")
+        raise ValueError(
+            f"there is no folder {folder} for the checkpoint; create it first"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(
-            f"{folder} cannot be written to; keep the checkpoint in another folder"
+            f"{folder} cannot be written to; choose another folder for the checkpoint"
         )
 
 
 def save_progress(path: str | os.PathLike, progress: Any, fingerprint: str) -> None:
-    """Write a checkpoint, replacing the one before in a single move."""
+    """Write a checkpoint, replacing the previous one atomically."""
     write(path, {"fingerprint": fingerprint, "progress": progress}, "checkpoint")
 
 
 def load_progress(path: str | os.PathLike, fingerprint: str) -> Any:
-    """Read a checkpoint of the same run; None where there is none yet."""
+    """Read a checkpoint of the same run; None if there is none yet."""
     try:
-        found = read(path, "checkpoint")
+        content = read(path, "checkpoint")
     except FileNotFoundError:
         return None
     except FileError as error:
@@ -52,16 +54,16 @@ def load_progress(path: str | os.PathLike, fingerprint: str) -> Any:
             f"the checkpoint {os.fspath(path)} cannot be read ({error}); make it "
             "readable, remove it to start afresh, or name another file"
         ) from error
-    if found["fingerprint"] != fingerprint:
+    if content["fingerprint"] != fingerprint:
         raise ValueError(
             f"{os.fspath(path)} is the checkpoint of another recipe or other rows; "
             "remove it to start afresh, or name another file"
         )
-    return found["progress"]
+    return content["progress"]
 
 
 def remove_progress(path: str | os.PathLike) -> None:
-    """Remove a checkpoint that is done with, and what a killed write may have left."""
+    """Remove a finished checkpoint, and any partial file left by a killed write."""
     try:
         for file in (Path(path), part_of(path)):
             file.unlink(missing_ok=True)

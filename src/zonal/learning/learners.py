@@ -22,20 +22,20 @@ def learner_for(
     checkpoint: str | os.PathLike | None = None,
     start: Process | None = None,
 ) -> Learner:
-    """A learner for some problems in the same rows."""
+    """Return the learner for one or more problems with the same rows."""
     likelihood = problems[0].likelihood
     if likelihood.conjugate:
         sources = [problem.source for problem in problems]
         return Learner(sources, recipe, callback, checkpoint, start)
     if len(problems) > 1:
         raise ValueError(
-            f"several targets are learned together with normal noise only; fit one "
-            f"model with {type(likelihood).__name__} for each"
+            "several targets can only be learned together with normal noise; fit one "
+            f"model with {type(likelihood).__name__} for each target"
         )
     if recipe.most_rows is None:
-        # Inference in turns with learning costs more per row, so the sample is half as
-        # large as for normal noise, and shared out among the functions.
-        few = recipe.sample_rows // (2 * likelihood.n_latents)
-        few = max(recipe.schedule.fewest_inferred_rows, few)
-        recipe = dataclasses.replace(recipe, most_rows=few)
+        # Alternating inference and learning costs more per row, so the sample is half
+        # as large as for normal noise, divided by the number of functions.
+        most_rows = recipe.sample_rows // (2 * likelihood.n_latents)
+        most_rows = max(recipe.schedule.fewest_inferred_rows, most_rows)
+        recipe = dataclasses.replace(recipe, most_rows=most_rows)
     return SiteLearner(problems[0], recipe, callback, checkpoint, start)

@@ -21,7 +21,7 @@ from zonal.tables.repeats import DistinctRows
 __all__ = ["NeighbourRun"]
 
 
-# The kernel's decay where nothing is learned: that of a network with one layer.
+# The kernel's decay if nothing is learned: that of a network with one layer.
 _BETA = 2.0
 
 
@@ -50,11 +50,11 @@ class NeighbourRun:
         self.history: list[Step] = []
 
     def learn(self) -> State:
-        """Round after round until validation rows are not predicted better."""
-        state = self._resumed()
+        """Run rounds until validation rows are no longer predicted better."""
+        state = self._resume()
         recipe = self._recipe
         if state is None and len(self._rows) < 2:
-            return self._unlearned()
+            return self._default_state()
         try:
             if state is None:
                 state, info = init(
@@ -85,8 +85,8 @@ class NeighbourRun:
             )
         return state
 
-    def _unlearned(self) -> State:
-        """The prior as it is, where there is no other row to learn from."""
+    def _default_state(self) -> State:
+        """The default prior, for a table with fewer than two rows."""
         sphere = self._recipe.sphere or ARD.isotropic(self._rows.x.shape[1])
         kernel = self._recipe.kernel or ContinuousDepth(_BETA)
         process = LocalProcess(sphere, kernel)
@@ -104,22 +104,22 @@ class NeighbourRun:
 
     def _save(self, state: State) -> None:
         if self._checkpoint is not None and not self.stopped:
-            kept = (state, tuple(self.history))
-            save_progress(self._checkpoint, kept, self._fingerprint())
+            progress = (state, tuple(self.history))
+            save_progress(self._checkpoint, progress, self._fingerprint())
 
-    def _resumed(self) -> State | None:
+    def _resume(self) -> State | None:
         if self._checkpoint is None:
             return None
-        found = load_progress(self._checkpoint, self._fingerprint())
-        if found is None:
+        progress = load_progress(self._checkpoint, self._fingerprint())
+        if progress is None:
             return None
-        state, history = found
+        state, history = progress
         self.history = list(history)
         self._begin -= history[-1].seconds if history else 0.0
         return state
 
     def _fingerprint(self) -> str:
-        """A digest of the recipe and the rows: a checkpoint must agree with both."""
+        """A digest of the recipe and the rows, which a checkpoint must match."""
         digest = hashlib.blake2b(repr(self._recipe).encode(), digest_size=16)
         rows = self._rows
         for column in (rows.x, rows.y, rows.weight, rows.spread):

@@ -1,4 +1,4 @@
-"""The recipe: everything a person may choose of a fit, and what follows from it."""
+"""The recipe: all options of a fit, and the sizes derived from them."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ __all__ = ["Recipe", "scaling_of"]
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What a person may choose; every default was chosen by measurement.
+    """The options of a fit; every default was chosen by measurement.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ class Recipe:
         the data are solved with a large one. By default up to four times as many, as
         long as a pass over the rows with them takes seconds: 2048 for a hundred
         thousand rows, 1000 for half a million. (Likelihoods other than normal noise
-        take many passes, and no more features unless they are asked for. Layouts other
-        than banded are solved with what they are learned with.)
+        take many passes, and use no more features unless asked to. Layouts other than
+        banded are solved with the features they are learned with.)
     n_neighbors
         Predict from this many nearest rows instead of features; 0 for features. The
         rows are then stored in the model, the kernel has all its levels, and it is
@@ -40,41 +40,40 @@ class Recipe:
     kernel
         A kernel to start from, instead of a choice of `ContinuousDepth`.
     sphere
-        A map to the sphere to start from, instead of `ARD`. Inputs are then taken as
-        they are; only the target is standardised.
+        A map to the sphere to start from, instead of `ARD`. Inputs are then not
+        standardised; only the target is.
     radial_order
         The power of the radius in the kernel.
     tightened
         Whether the bound pays the tightened penalty.
     tails
-        What becomes of heavy tails in the inputs: ``"keep"``, ``"clip"`` or
+        Treatment of heavy tails in the inputs: ``"keep"``, ``"clip"`` or
         ``"quantile"`` (see `zonal.tables.scaling.Scaling`).
     linear_mean
-        Whether a linear function of the inputs is taken off the target first.
+        Whether a linear function of the inputs is subtracted from the target first.
     calibrated
-        Whether new targets are predicted with the width and the shape that
-        leave-one-out residuals have (`zonal.likelihoods.noise`), or as the plain
-        normals of the process. For normal noise only; other likelihoods have
-        shapes of their own.
+        Whether predictive distributions get the width and shape of the leave-one-out
+        residuals (`zonal.likelihoods.noise`), or stay the plain normals of the
+        process. For normal noise only; other likelihoods have shapes of their own.
     most_rows
         Rows to learn sphere, kernel and phases from. By default as many as keep a step
         at about a second: 60,000 with 512 features, fewer with more.
     most_steps
         Steps of the optimiser on the largest sample.
     validation_fraction
-        Rows kept aside while learning, to stop where they are not predicted better any
-        more. (Rows that the sample has no room for serve the same end for nothing.)
-        The solution is made from all rows.
+        Fraction of validation rows: learning stops once they are no longer predicted
+        better. (Rows beyond the sample serve as validation rows anyway, at no cost.)
+        The solution uses all rows.
     max_seconds
-        Stop learning after this long, and solve with what has been reached, with no
-        more features than there is time for and no more passes than it takes.
+        Time after which learning stops. The solution then uses the parameters learned
+        so far, no more features than there is time for and no more passes than needed.
     dtype
         Precision of features and their products: ``"float32"``, ``"float64"``, or
         ``"auto"`` for float64 where that costs a few seconds at most.
     seed
-        Every random choice follows from it.
+        Seed of all random choices.
     schedule
-        Sizes and tolerances that are not for people to choose; tests replace them.
+        Internal sizes and tolerances; tests replace them.
     """
 
     n_features: int = 512
@@ -100,8 +99,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.sphere is not None and (self.linear_mean or self.tails != "keep"):
             raise ValueError(
-                "with a sphere of your own, inputs are taken as they are; leave tails "
-                "and linear_mean alone"
+                "with a given sphere, inputs are not standardised; leave tails and "
+                "linear_mean at their defaults"
             )
         for name in ("n_features", "solve_features", "n_levels", "most_rows"):
             value = getattr(self, name)
@@ -112,12 +111,12 @@ class Recipe:
         others = (None, self.n_features)
         if self.layout in ("sparse", "harmonics") and self.solve_features not in others:
             raise ValueError(
-                "only the banded layout is solved with other features than it is "
+                "only the banded layout can be solved with other features than it was "
                 f"learned with; with layout={self.layout!r} choose n_features and fit"
             )
         if self.dtype not in ("auto", "float32", "float64"):
             raise ValueError(
-                f"dtype is 'auto', 'float32' or 'float64', not {self.dtype!r}"
+                f"dtype must be 'auto', 'float32' or 'float64', got {self.dtype!r}"
             )
         if self.max_seconds is not None and not self.max_seconds >= 0:
             raise ValueError(f"max_seconds must be 0 or more, got {self.max_seconds}")
@@ -130,10 +129,10 @@ class Recipe:
             )
 
     def features_to_solve(self, rows: int | None, one_pass: bool = True) -> int:
-        """Features to solve with; those learned with where they are more.
+        """Features to solve with; fewer than were learned with means no change.
 
-        Layouts other than banded keep what they have. So do likelihoods that take
-        several passes, unless features are asked for: more of them gain next to
+        Layouts other than banded keep their features. So do likelihoods that take
+        several passes, unless ``solve_features`` is set: more features gain next to
         nothing, and slow every pass and every prediction by their square.
         """
         if self.layout != "banded":
@@ -144,8 +143,8 @@ class Recipe:
         work = schedule.solve_work
         if self.max_seconds is not None:
             work = min(work, schedule.work_per_second * self.max_seconds)
-        many = np.inf if rows is None else max(rows, 1)
-        affordable = int(np.sqrt(work / many))
+        n_rows = np.inf if rows is None else max(rows, 1)
+        affordable = int(np.sqrt(work / n_rows))
         return min(
             max(self.n_features, affordable), schedule.more_to_solve * self.n_features
         )
@@ -159,7 +158,7 @@ class Recipe:
 
 
 def scaling_of(source: Source, recipe: Recipe) -> Scaling:
-    """How a table is standardised before it is learned from."""
+    """The scaling that standardises a table before learning."""
     if recipe.sphere is not None:
         return Scaling.learn(source).of_target_only()
     return Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)

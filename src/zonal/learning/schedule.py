@@ -12,28 +12,27 @@ class Schedule:
     Parameters
     ----------
     start_scales
-        Scales of the inputs that learning is started from.
+        Scales of the inputs to start learning from.
     paired_scales
-        Scales for the most informative columns where columns are informative in pairs
-        only.
+        Scales of the most informative columns if columns are informative only in pairs.
     start_levels
-        Last levels of the spectrum that learning is started with.
+        Last levels of the spectrum to start learning with.
     start_rows, start_features, start_steps
         Size of the trials that choose between scales.
     candidate_rows
-        Rows that phases are drawn from.
+        Rows from which phases are drawn.
     least_rows, growth
         Rows of the smallest sample, and the factor to the next.
     round_steps, tolerance
         Steps of a round, and the gain per row below which a round is the last on its
         sample.
     wide_steps, most_wide, wide_work
-        Steps with the features of the solution, features at most, and rows times
-        squared features of each step (some seconds).
+        Steps with the features of the solution, their largest number, and rows times
+        squared features per step (some seconds).
     validation_rows
-        Validation rows, where the sample leaves any.
+        Validation rows, if the sample leaves any.
     least_features
-        Features at least, however few rows there are.
+        Fewest features, even for very few rows.
     exact_rows, exact_start_rows, exact_steps
         Tables up to this many rows are learned from exactly, as dense Gaussian
         processes, with trials of this size.
@@ -83,7 +82,7 @@ class Schedule:
     pass_tolerance: float = 1e-5
 
     def affordable_sample(self, n_features: int) -> int:
-        """Rows from which a step with these features takes about a second.
+        """Rows with which a step with ``n_features`` features takes about a second.
 
         Examples
         --------
@@ -98,5 +97,5 @@ DEFAULT = Schedule()
 
 
 def default_schedule() -> Schedule:
-    """The schedule of a recipe that does not give another."""
+    """The schedule of a recipe unless it sets another."""
     return DEFAULT

@@ -1,8 +1,9 @@
-"""Columns that only tell something together.
+"""Screening for columns that are informative only together.
 
-A target such as the sign of a product of two columns among thirty is invisible to every
-column by itself, and nearly so to a kernel that looks at all columns alike: no gradient
-leads to it. Pairs of columns show it at once, and all pairs are two matrix products.
+A target such as the sign of a product of two columns among thirty is invisible in
+every single column, and nearly so to a kernel that weights all columns equally: no
+gradient leads to it. Pairs of columns reveal it, and all pairs take only two matrix
+products.
 """
 
 import numpy as np
@@ -12,25 +13,25 @@ from zonal.tables.chunks import Chunk
 
 __all__ = ["paired_scales"]
 
-# Columns are cut into so many parts by their quantiles.
+# Quantile bins per column.
 _BINS = 8
-# Rows to look at, and columns at most.
+# The most rows and columns to examine.
 _ROWS = 16_000
 _COLUMNS = 256
-# A pair must explain this much of the target beyond its columns, and be this many
-# standard deviations of chance away from nothing.
-_LEAST = 0.02
-_DEVIATIONS = 8.0
-# Columns that tell nothing have this share in the largest scale.
+# A pair must explain this share of the target beyond its columns, and exceed chance by
+# this many standard deviations.
+_LEAST_SHARE = 0.02
+_STANDARD_DEVIATIONS = 8.0
+# Scale of uninformative columns, relative to the largest.
 _FLOOR = 0.05
 
 
 def paired_scales(
     rows: Chunk, targets: Float[np.ndarray, "rows targets"], seed: int = 0
 ) -> Float[np.ndarray, " inputs"] | None:
-    """Relative scales of columns by what they tell of a target in pairs.
+    """Relative scales of columns by the information in pairs about the targets.
 
-    None, unless some pair tells twice as much as all columns do one by one.
+    None, unless some pair explains twice as much as all columns do individually.
 
     Examples
     --------
@@ -46,12 +47,12 @@ def paired_scales(
     columns = rows.x.shape[1]
     if not 2 <= columns <= _COLUMNS:
         return None
-    some = np.random.default_rng(seed).permutation(len(rows))[:_ROWS]
-    alone, paired = _explained(rows[some], targets[some])
+    sample = np.random.default_rng(seed).permutation(len(rows))[:_ROWS]
+    alone, paired = _explained(rows[sample], targets[sample])
     beyond = paired - alone[:, None] - alone[None, :]
     np.fill_diagonal(beyond, 0.0)
-    chance = _DEVIATIONS * np.sqrt(2 * _BINS**2) / len(some)
-    if beyond.max() < max(_LEAST, chance, 2 * alone.clip(0).sum()):
+    chance = _STANDARD_DEVIATIONS * np.sqrt(2 * _BINS**2) / len(sample)
+    if beyond.max() < max(_LEAST_SHARE, chance, 2 * alone.clip(0).sum()):
         return None
     adds = paired - alone[None, :]
     np.fill_diagonal(adds, 0.0)
@@ -62,20 +63,20 @@ def paired_scales(
 def _explained(
     rows: Chunk, targets: Float[np.ndarray, "rows targets"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Share of the targets that columns explain, alone and in pairs, less chance."""
+    """Share of the targets explained by columns, alone and in pairs, net of chance."""
     count, columns = rows.x.shape
     weight = rows.weights.astype(np.float32)
-    where = np.column_stack([_binned(column) for column in rows.x.T])
+    bins = np.column_stack([_binned(column) for column in rows.x.T])
     ones = np.zeros((count, columns, _BINS), np.float32)
-    np.put_along_axis(ones, where[:, :, None], 1.0, axis=2)
+    np.put_along_axis(ones, bins[:, :, None], 1.0, axis=2)
     ones = ones.reshape(count, -1)
     cells = ones.T @ (weight[:, None] * ones)
-    full = np.where(cells > 0, cells, np.inf)
+    divisor = np.where(cells > 0, cells, np.inf)
     centred = targets - np.average(targets, axis=0, weights=weight)
     squares, total = np.zeros(cells.shape), 0.0
     for target in centred.T:
         sums = ones.T @ ((weight * target)[:, None].astype(np.float32) * ones)
-        squares += sums**2 / full
+        squares += sums**2 / divisor
         total += float(weight @ target**2)
     if total == 0:
         return np.zeros(columns), np.zeros((columns, columns))
@@ -87,6 +88,6 @@ def _explained(
 
 
 def _binned(column: Float[np.ndarray, " rows"]) -> np.ndarray:
-    """The part of the column that each row is in, of about as many rows each."""
+    """Index of each row's quantile bin; all bins have about as many rows."""
     inner = np.quantile(column, np.linspace(0, 1, _BINS + 1)[1:-1])
     return np.searchsorted(inner, column)

@@ -1,7 +1,7 @@
-"""Starts of learning by neighbours: where the density of leave-one-out is looked for.
+"""Starts of learning by neighbours.
 
-Noisy tables have a rough optimum with little noise and a smooth one with much, and the
-scale of the inputs decides which of them is near.
+Noisy tables have a rough optimum with little noise and a smooth one with much noise.
+The scale of the inputs decides which of them is near.
 """
 
 import itertools
@@ -39,26 +39,26 @@ def process_starts(
     sphere = ARD.isotropic(x.shape[1]) if sphere is None else sphere
     spheres = [sphere]
     if isinstance(sphere, ARD | Projection):
-        spheres = [_rescaled(sphere, factor) for factor in scales]
+        spheres = [_rescale(sphere, factor) for factor in scales]
     kernels: Sequence[Kernel] = [kernel] if kernel is not None else []
     if kernel is None or isinstance(kernel, ContinuousDepth):
-        like = ContinuousDepth() if kernel is None else kernel
-        kernels = [with_values(like, {"beta": beta}) for beta in betas]
+        template = ContinuousDepth() if kernel is None else kernel
+        kernels = [with_values(template, {"beta": beta}) for beta in betas]
     starts = []
-    for one, other in itertools.product(spheres, kernels):
-        table = AngleTable.build(other, one.dimension)
-        variance = _unit_variance(x, one, table)
-        starts += [LocalProcess(one, other, variance, n) for n in noises]
+    for scaled, candidate in itertools.product(spheres, kernels):
+        table = AngleTable.build(candidate, scaled.dimension)
+        variance = _unit_variance(x, scaled, table)
+        starts += [LocalProcess(scaled, candidate, variance, n) for n in noises]
     return starts
 
 
-def _rescaled(sphere: ARD | Projection, factor: float) -> Sphere:
+def _rescale(sphere: ARD | Projection, factor: float) -> Sphere:
     name = "scales" if isinstance(sphere, ARD) else "matrix"
     return with_values(sphere, {name: factor * np.asarray(getattr(sphere, name))})
 
 
 def _unit_variance(x: np.ndarray, sphere: Sphere, table: AngleTable) -> float:
-    """The variance at which differences of rows vary as standardised targets do."""
+    """The variance at which differences between rows have that of the targets."""
     points = directions(x, sphere).astype(np.float64)
     squares = np.sum((points - np.roll(points, 1, axis=0)) ** 2, axis=1)
     share = 1 - float(np.mean(table.kernel(squares)))
@@ -66,7 +66,7 @@ def _unit_variance(x: np.ndarray, sphere: Sphere, table: AngleTable) -> float:
 
 
 def apart(starts: list[LocalProcess], count: int) -> list[LocalProcess]:
-    """The best starts, no two with the same kernel and noise while others are left."""
+    """The best starts, with distinct kernels and noises as far as possible."""
     chosen: list[LocalProcess] = []
     seen: set[tuple] = set()
     for start in starts:
@@ -74,7 +74,7 @@ def apart(starts: list[LocalProcess], count: int) -> list[LocalProcess]:
         if key not in seen:
             seen.add(key)
             chosen.append(start)
-    rest = [start for start in starts if not any(start is one for one in chosen)]
+    rest = [start for start in starts if not any(start is other for other in chosen)]
     return (chosen + rest)[:count]
 
 

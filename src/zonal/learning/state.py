@@ -1,4 +1,4 @@
-"""The progress of learning: its state between two rounds, and what it reports."""
+"""The progress of learning: its state between two rounds, and its reports."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ class LearningStoppedWarning(UserWarning):
 @savable
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What is reported while learning: where it is, and the bound per row there."""
+    """The report of one step of learning, with the bound per row."""
 
     stage: str
     number: int
@@ -31,12 +31,12 @@ class Step:
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Progress:
-    """Everything there is to know between two rounds of learning.
+    """The whole state between two rounds of learning.
 
-    ``stage`` counts the samples, ``steps`` the steps on the present one; ``bound`` and
-    ``score`` are the bound per row and the held-out log density reached. Likelihoods
-    other than normal noise have ``sites`` too, inferred for the process, and ``passes``
-    over all rows, once these have begun.
+    ``stage`` counts the samples, ``steps`` the steps on the current one; ``bound`` and
+    ``score`` are the bound per row and the mean log density of the validation rows.
+    Likelihoods other than normal noise also have ``sites``, inferred for the process,
+    and ``passes`` over all rows, once these have begun.
     """
 
     process: Process

@@ -10,11 +10,12 @@ __all__ = ["Chunk", "by_output", "joined", "merged"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some rows: inputs, targets if they are known, and what else is known of each.
+    """Some rows: inputs, targets if known, weights, precisions and exposures.
 
-    ``weight`` repeats a row: weight 2 is the row twice. ``precision`` is what is known
-    of its noise: precision 4 means half the standard deviation. ``exposure`` is what a
-    row's rate is multiplied by where the target counts. None stands for ones.
+    ``weight`` repeats a row: weight 2 is the row twice. ``precision`` is the known
+    relative precision of a row: precision 4 means half the standard deviation of the
+    noise. ``exposure`` multiplies the rate of a row if the target is a count. None
+    stands for ones.
     """
 
     x: Float[np.ndarray, "rows inputs"]
@@ -40,57 +41,59 @@ class Chunk:
 
     @property
     def counts(self) -> np.ndarray:
-        """Which rows weigh anything."""
+        """Whether each row has positive weight."""
         return np.ones(len(self), bool) if self.weight is None else self.weight > 0
 
     @property
     def targets(self) -> Float[np.ndarray, "rows ..."]:
         """The targets, which new rows do not have."""
         if self.y is None:
-            raise ValueError("these rows have no targets; give them with the rows")
+            raise ValueError("these rows have no targets; pass y with them")
         return np.asarray(self.y, np.float64)
 
     @property
     def conditions(self) -> "Chunk":
-        """Precision and exposure alone: what a likelihood asks of new rows."""
+        """Precision and exposure alone, which a likelihood needs for new rows."""
         nothing = np.empty((len(self), 0))
         return Chunk(nothing, precision=self.precision, exposure=self.exposure)
 
     @property
     def weights(self) -> Float[np.ndarray, " rows"]:
         """The weight of each row; ones where none are given."""
-        return _or_ones(self.weight, len(self))
+        return _default_ones(self.weight, len(self))
 
     @property
     def precisions(self) -> Float[np.ndarray, " rows"]:
         """The precision of each row; ones where none are given."""
-        return _or_ones(self.precision, len(self))
+        return _default_ones(self.precision, len(self))
 
 
-def _or_ones(values: np.ndarray | None, count: int) -> np.ndarray:
+def _default_ones(values: np.ndarray | None, count: int) -> np.ndarray:
     return np.ones(count) if values is None else np.asarray(values, np.float64)
 
 
 def merged(rows: Chunk) -> Chunk:
-    """The same rows in an order of their own, each once, with the weights added up.
+    """The distinct rows, sorted, with the weights of equal rows added up.
 
-    Whatever is learned from them then depends neither on the order that they came in
-    nor on whether a row came twice or with twice the weight.
+    Results then depend neither on the order of the rows nor on whether a row occurs
+    twice or has twice the weight.
     """
     rows = rows[rows.counts]
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
     columns = [rows.x, rows.targets.reshape(len(rows), -1)]
     columns += [
-        one[:, None] for one in (rows.precision, rows.exposure) if one is not None
+        values[:, None]
+        for values in (rows.precision, rows.exposure)
+        if values is not None
     ]
-    table = np.hstack([one.astype(np.float64, copy=False) for one in columns])
-    _, first, place = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    total = np.bincount(place.ravel(), weight)
+    table = np.hstack([column.astype(np.float64, copy=False) for column in columns])
+    _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    total = np.bincount(group.ravel(), weight)
     return dataclasses.replace(rows[first], weight=total)
 
 
 def joined(chunks: list[Chunk]) -> Chunk:
-    """Chunks one below the other."""
+    """One chunk with the rows of all chunks, in order."""
 
     def column(name: str) -> np.ndarray | None:
         parts = [getattr(chunk, name) for chunk in chunks]
@@ -113,7 +116,7 @@ def joined(chunks: list[Chunk]) -> Chunk:
 
 
 def by_output(rows: Chunk) -> list[Chunk]:
-    """The same rows with one target each, where they have several."""
+    """One chunk per target, each with all rows."""
     if rows.y is None or rows.y.ndim == 1:
         return [rows]
     return [dataclasses.replace(rows, y=target) for target in rows.y.T]

@@ -1,9 +1,9 @@
-"""Repeated rows: each distinct row once, with what its repetitions say together.
+"""Repeated rows: each distinct row once, with the combined targets of its repeats.
 
-Rows with equal inputs make a kernel matrix singular, and a search for neighbours return
+Rows with equal inputs make a kernel matrix singular, and fill lists of neighbours with
 copies. Under normal noise of variance σ² the targets y_i of weights w_i at one input
-are worth one target ȳ = Σ w_i y_i / W of weight W = Σ w_i, with the noise σ²/W, and
-what is left of the likelihood depends on their spread Σ w_i (y_i − ȳ)² alone:
+are equivalent to one target ȳ = Σ w_i y_i / W of weight W = Σ w_i, with noise σ²/W. The
+rest of the likelihood depends on their spread Σ w_i (y_i − ȳ)² alone:
 
     Π N(y_i; f, σ²)^{w_i} = N(ȳ; f, σ²/W) · (2πσ²)^{(1−W)/2} W^{−1/2} exp(−spread/2σ²).
 """
@@ -30,7 +30,7 @@ class DistinctRows:
     Parameters
     ----------
     x, y
-        Inputs, and weighted means of the targets that came with them.
+        Inputs, and weighted means of their targets.
     weight
         Sums of weights.
     spread
@@ -54,7 +54,7 @@ def merged_rows(
     y: Float[np.ndarray, "rows ..."],
     weight: Float[np.ndarray, " rows"] | None = None,
 ) -> DistinctRows:
-    """Each distinct row of inputs once; rows of weight zero are left out.
+    """Each distinct row of inputs once; rows of weight zero are omitted.
 
     Examples
     --------
@@ -64,49 +64,49 @@ def merged_rows(
     (array([1., 2.]), array([4., 7.]), array([2., 1.]), array([2., 0.]))
     """
     weight = np.ones(len(x)) if weight is None else np.asarray(weight, np.float64)
-    kept = np.flatnonzero(weight > 0)
-    first, place = _distinct(x[kept])
+    used = np.flatnonzero(weight > 0)
+    first, index = _find_distinct(x[used])
     count = len(first)
     group = np.full(len(x), -1, np.int64)
-    group[kept] = place
-    weight, targets = weight[kept], np.asarray(y, np.float64)[kept]
-    total = np.bincount(place, weight, count)
-    columns = targets.reshape(len(kept), -1)
+    group[used] = index
+    weight, targets = weight[used], np.asarray(y, np.float64)[used]
+    total = np.bincount(index, weight, count)
+    columns = targets.reshape(len(used), -1)
     mean, spread = np.empty((2, count, columns.shape[1]))
     for output, target in enumerate(columns.T):
-        # Differences from one of the targets: equal targets have no spread at all.
+        # Differences from the first target give equal targets a spread of exactly zero.
         origin = target[first]
-        apart = np.bincount(place, weight * (target - origin[place]), count) / total
-        rest = target - origin[place] - apart[place]
-        mean[:, output] = origin + apart
-        spread[:, output] = np.bincount(place, weight * rest**2, count)
+        shift = np.bincount(index, weight * (target - origin[index]), count) / total
+        rest = target - origin[index] - shift[index]
+        mean[:, output] = origin + shift
+        spread[:, output] = np.bincount(index, weight * rest**2, count)
     shape = (count, *targets.shape[1:])
     return DistinctRows(
-        x[kept[first]], mean.reshape(shape), total, spread.reshape(shape), group
+        x[used[first]], mean.reshape(shape), total, spread.reshape(shape), group
     )
 
 
-def _distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First row of each distinct one, in order, and which of these each row is."""
+def _find_distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First occurrences of distinct rows, in order, and each row's index among them."""
     order, new = _sorted_by_hash(x)
     if order is None or new is None:
-        return _sorted_by_value(x)
+        return _sort_by_value(x)
     run = np.cumsum(new) - 1
     # The sort is stable, so a run begins with its first row.
     heads = order[new]
     rank = np.empty(len(heads), np.int64)
     by_first = np.argsort(heads)
     rank[by_first] = np.arange(len(heads))
-    place = np.empty(len(x), np.int64)
-    place[order] = rank[run]
-    return heads[by_first], place
+    index = np.empty(len(x), np.int64)
+    index[order] = rank[run]
+    return heads[by_first], index
 
 
 def _sorted_by_hash(x: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """An order with equal rows side by side and where they begin; None on collision."""
+    """An order that groups equal rows, and where groups begin; None on collision."""
     code = np.concatenate(
         [np.zeros(0, np.uint64)]
-        + [_hashed(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)]
+        + [_hash_rows(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)]
     )
     order = np.argsort(code, kind="stable")
     code = code[order]
@@ -118,8 +118,8 @@ def _sorted_by_hash(x: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None
     return order, np.concatenate([[True], ~same_code])[: len(x)]
 
 
-def _hashed(x: np.ndarray) -> np.ndarray:
-    """A number for each row, nearly always different for different rows."""
+def _hash_rows(x: np.ndarray) -> np.ndarray:
+    """One number per row; different rows nearly always have different numbers."""
     # Adding zero turns -0.0 into 0.0, which equals it.
     bits = np.ascontiguousarray((x.astype(np.float64) + 0.0).T).view(np.uint64)
     code = np.zeros(len(x), np.uint64)
@@ -132,11 +132,11 @@ def _hashed(x: np.ndarray) -> np.ndarray:
     return code
 
 
-def _sorted_by_value(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    _, first, place = np.unique(
+def _sort_by_value(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    _, first, index = np.unique(
         np.asarray(x, np.float64) + 0.0, axis=0, return_index=True, return_inverse=True
     )
     by_first = np.argsort(first)
     rank = np.empty(len(first), np.int64)
     rank[by_first] = np.arange(len(first))
-    return first[by_first], rank[place.ravel()]
+    return first[by_first], rank[index.ravel()]

@@ -1,7 +1,7 @@
-"""Scaling: a table as it is, to standardised columns and target, and back.
+"""Scaling: standardises the columns and the target of a table, and converts back.
 
-Learned in one or two streaming passes with sums that merge, applied chunk by chunk in
-float64 before anything is rounded to float32, and undone on every prediction.
+A scaling is learned in one or two streaming passes with sums that merge, applied chunk
+by chunk in float64 before anything is rounded to float32, and inverted in predictions.
 """
 
 import dataclasses
@@ -20,16 +20,16 @@ from zonal.tables.sources import CHUNK_ROWS, Result, Source
 
 __all__ = ["ConstantWarning", "ScaledSource", "Scaling"]
 
-# Rows that quantiles are taken from, and points of a column's quantile map.
+# Rows used for quantiles, and points of a column's quantile map.
 _SKETCH_ROWS = 50_000
 _KNOTS = 257
 _CLIPPED = 1e-3
-# A deviation this small beside the values themselves is rounding.
+# A standard deviation this small, relative to the values, is rounding.
 _ROUNDING = 1e-13
 
 
 class ConstantWarning(UserWarning):
-    """A column or the target never changes."""
+    """A column or the target is constant."""
 
 
 @savable
@@ -40,18 +40,18 @@ class Scaling:
     Parameters
     ----------
     centre, width
-        Subtracted from, and divided into, each column.
+        Subtracted from each column, which is then divided by the width.
     target_centre, target_width, target_varies
-        The same for the target, and whether it is not constant.
+        The same for the target, and whether it varies.
     precision
-        Known precisions are divided by this, their geometric mean, so that noise means
-        the noise of a typical row.
+        Geometric mean of the known precisions, which are divided by it, so that noise
+        is that of a typical row.
     slopes
-        A linear mean: coefficients of the standardised columns, taken off the
-        standardised target. Zeros where there is none.
+        Coefficients of a linear mean in the standardised columns, subtracted from the
+        standardised target. Zeros if there is none.
     tails
-        ``"keep"``; ``"clip"``: values beyond the outermost thousandths are pulled in
-        to them; ``"quantile"``: columns are mapped to normal scores by rank.
+        ``"keep"``; ``"clip"``: values are clipped to the 0.1% and 99.9% quantiles;
+        ``"quantile"``: columns are mapped to normal scores by rank.
     knots
         For ``"clip"`` and ``"quantile"``: quantiles of each column, one column each.
 
@@ -82,10 +82,10 @@ class Scaling:
         linear_mean: bool = False,
         seed: int = 0,
     ) -> "Scaling":
-        """Moments of a table, with a word about what never changes."""
+        """Learn the scaling of a table; warns of constant columns."""
         if tails not in ("keep", "clip", "quantile"):
             raise ValueError(
-                f"tails are 'keep', 'clip' or 'quantile'; {tails!r} is none of them"
+                f"tails must be 'keep', 'clip' or 'quantile', got {tails!r}"
             )
         n_inputs = source.n_inputs
         start = cls(
@@ -99,16 +99,19 @@ class Scaling:
         )
         moments = _Moments.of(start, source)
         if moments.count == 0:
-            raise ValueError("every weight is zero: no row is left to learn from")
+            raise ValueError(
+                "every weight is zero, so no row is left to learn from; "
+                "give some row a positive weight"
+            )
         deviation = np.sqrt(np.diag(moments.products) / moments.count)
         constant = deviation <= _ROUNDING * np.abs(moments.mean)
         _warn_of_constants(constant)
-        # Divided by infinity, a column without spread is zero, whatever comes later.
+        # Division by infinity makes a constant column zero, even if new values differ.
         width = np.where(constant, np.inf, deviation)
         centre = float(moments.mean[-1])
         slopes, residual = np.zeros(n_inputs), float(deviation[-1])
         if constant[-1]:
-            # One row says nothing of the spread, many that are alike say a lot.
+            # One row has no information on the spread; many equal rows have a lot.
             residual = max(abs(centre), 1.0) * (1.0 if moments.count <= 1 else 1e-6)
         elif linear_mean:
             moving = np.flatnonzero(~constant[:-1])
@@ -116,8 +119,10 @@ class Scaling:
             inner = scaled[np.ix_(moving, moving)]
             ridge = 1e-6 * np.eye(len(inner))
             slopes[moving] = np.linalg.solve(inner + ridge, scaled[moving, -1])
-            left = 1 - 2 * slopes @ scaled[:-1, -1] + slopes @ scaled[:-1, :-1] @ slopes
-            residual *= float(np.sqrt(max(left, 1e-12)))
+            unexplained = (
+                1 - 2 * slopes @ scaled[:-1, -1] + slopes @ scaled[:-1, :-1] @ slopes
+            )
+            residual *= float(np.sqrt(max(unexplained, 1e-12)))
             slopes *= deviation[-1] / residual
         width, residual = round_bits(width[:-1]), float(round_bits(residual))
         return dataclasses.replace(
@@ -133,11 +138,11 @@ class Scaling:
 
     @property
     def varying(self) -> np.ndarray:
-        """Which columns are not constant."""
+        """Whether each column varies."""
         return np.isfinite(self.width)
 
     def of_target_only(self) -> "Scaling":
-        """The same for the target, with inputs taken as they are."""
+        """The same scaling of the target, with inputs left unchanged."""
         n_inputs = self.n_inputs
         return dataclasses.replace(
             self,
@@ -149,7 +154,7 @@ class Scaling:
         )
 
     def of_inputs_only(self) -> "Scaling":
-        """The same for the inputs, with the target taken as it is."""
+        """The same scaling of the inputs, with the target left unchanged."""
         return dataclasses.replace(self, target_centre=0.0, target_width=1.0)
 
     @property
@@ -157,7 +162,7 @@ class Scaling:
         return len(self.centre)
 
     def check_width(self, n_inputs: int) -> None:
-        """Refuse rows of another table."""
+        """Raise an error for rows with another number of columns."""
         if n_inputs != self.n_inputs:
             raise ValueError(
                 f"the rows have {n_inputs} columns; the model was fitted to "
@@ -181,7 +186,7 @@ class Scaling:
         return (x - self.centre) / self.width
 
     def chunk(self, chunk: Chunk) -> Chunk:
-        """A chunk with columns and target standardised."""
+        """The chunk with standardised columns and target."""
         x, y = self.inputs(chunk.x), None
         if chunk.y is not None:
             y = (chunk.targets - self.target_centre) / self.target_width
@@ -192,11 +197,11 @@ class Scaling:
         return dataclasses.replace(chunk, x=x, y=y, precision=precision)
 
     def mean(self, x: Float[np.ndarray, "rows inputs"]) -> Float[np.ndarray, " rows"]:
-        """The mean of the target before anything is learned, in its own units."""
+        """The prior mean of the target, in its own units."""
         return self.target_centre + self.target_width * (self.inputs(x) @ self.slopes)
 
     def agrees_with(self, other: "Scaling") -> bool:
-        """Whether another scaling would do the same."""
+        """Whether another scaling is equal to this one."""
         return all(
             np.array_equal(getattr(self, field.name), getattr(other, field.name))
             for field in dataclasses.fields(self)
@@ -204,7 +209,7 @@ class Scaling:
 
 
 class ScaledSource(Source):
-    """A source seen through a scaling."""
+    """A source whose chunks are standardised by a scaling."""
 
     def __init__(self, source: Source, scaling: Scaling):
         scaling.check_width(source.n_inputs)
@@ -230,11 +235,11 @@ class ScaledSource(Source):
         return self._scaling.chunk(self._source.sample(count, seed))
 
     def reduced(self, function, combine):
-        scaled = functools.partial(_of_scaled, function, self._scaling)
+        scaled = functools.partial(_apply_scaled, function, self._scaling)
         return self._source.reduced(scaled, combine)
 
 
-def _of_scaled(
+def _apply_scaled(
     function: Callable[[Source], Result], scaling: Scaling, source: Source
 ) -> Result:
     return function(ScaledSource(source, scaling))
@@ -242,7 +247,7 @@ def _of_scaled(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Moments:
-    """Weighted mean and centred products of columns and target, which merge."""
+    """Weighted mean and centred products of columns and target; instances merge."""
 
     count: float
     mean: np.ndarray
@@ -251,10 +256,10 @@ class _Moments:
 
     @classmethod
     def of(cls, scaling: Scaling, source: Source) -> "_Moments":
-        return source.reduced(functools.partial(cls._here, scaling), cls.merged)
+        return source.reduced(functools.partial(cls._collect, scaling), cls.merged)
 
     @classmethod
-    def _here(cls, scaling: Scaling, source: Source) -> "_Moments":
+    def _collect(cls, scaling: Scaling, source: Source) -> "_Moments":
         size = source.n_inputs + 1
         total = cls(0.0, np.zeros(size), np.zeros((size, size)))
         for chunk in source.chunks():
@@ -276,13 +281,13 @@ class _Moments:
         if other.count == 0:
             return self
         count = self.count + other.count
-        apart = other.mean - self.mean
+        difference = other.mean - self.mean
         return _Moments(
             count,
-            self.mean + apart * (other.count / count),
+            self.mean + difference * (other.count / count),
             self.products
             + other.products
-            + np.outer(apart, apart) * (self.count * other.count / count),
+            + np.outer(difference, difference) * (self.count * other.count / count),
             self.log_precision + other.log_precision,
         )
 
@@ -304,7 +309,7 @@ def _warn_of_constants(constant: np.ndarray) -> None:
     columns = ", ".join(str(column) for column in np.flatnonzero(constant[:-1]))
     if columns:
         warnings.warn(
-            f"constant columns tell nothing and are ignored: {columns}",
+            f"constant columns carry no information and are ignored: {columns}",
             ConstantWarning,
             stacklevel=4,
         )

@@ -1,8 +1,8 @@
-"""Sources: where rows come from, a chunk at a time.
+"""Sources: streams of rows, one chunk at a time.
 
-A source can be read again and again, always in the same order, in chunks whose size
-does not depend on how many rows there are. Everything that learns from data goes
-through this one door; files and clusters are further sources of the same kind.
+A source can be read repeatedly, always in the same order, in chunks whose size does not
+depend on the number of rows. All learning reads data through this interface; files and
+clusters are other implementations of it.
 """
 
 import abc
@@ -28,39 +28,39 @@ class Source(abc.ABC):
     @property
     @abc.abstractmethod
     def n_inputs(self) -> int:
-        """Columns of the inputs."""
+        """Number of input columns."""
 
     @property
     @abc.abstractmethod
     def n_rows(self) -> int | None:
-        """How many rows there are, or None where only reading tells."""
+        """Number of rows, or None if unknown before reading."""
 
     @abc.abstractmethod
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """All rows in order, at most ``size`` at a time."""
 
     def sample(self, count: int, seed: int = 0) -> Chunk:
-        """Rows drawn evenly without replacement, in their order; all if there are few.
+        """Rows drawn uniformly without replacement, in order; all if there are few.
 
-        Rows of weight zero are as if they were not there.
-        Each row draws a random key, the same wherever it is read from, and the rows
-        with the smallest keys are taken: one pass, holding little more than the sample.
+        Rows of weight zero are ignored. Each row draws a random key that does not
+        depend on where it is read, and the rows with the smallest keys are taken: one
+        pass that holds little more than the sample.
         """
         return self.reduced(functools.partial(_draw, count, seed), merge_draws).rows
 
     def reduced(
         self, function: "Callable[[Source], Result]", combine: Callable[..., Result]
     ) -> Result:
-        """What ``function`` makes of all rows.
+        """The result of ``function`` on all rows.
 
-        Sources that lie in parts on several machines apply it to every part there and
-        combine what comes out, two at a time.
+        Sources distributed over several machines apply it to each part there and
+        combine the results pairwise.
         """
         return function(self)
 
     @property
     def first_row(self) -> int:
-        """How many rows of the table come before these."""
+        """Number of rows of the table before these."""
         return 0
 
 
@@ -74,10 +74,10 @@ class ArraySource(Source):
     Parameters
     ----------
     x, y
-        Inputs, one row each, and their targets; new rows have none.
+        Inputs, and targets of the rows; new rows have no targets.
     weight, precision, exposure
-        How often each row counts, how precise its target is, and what its rate is
-        multiplied by; ones by default.
+        How often each row counts, the relative precision of its target, and the factor
+        of its rate; ones by default.
 
     Examples
     --------
@@ -100,7 +100,10 @@ class ArraySource(Source):
         for name in ("weight", "precision", "exposure"):
             column = getattr(self._all, name)
             if column is not None and not np.any(column > 0):
-                raise ValueError(f"every {name} is zero: no row is left to learn from")
+                raise ValueError(
+                    f"every {name} is zero, so no row is left to learn from; "
+                    f"give some row a positive {name}"
+                )
 
     @property
     def n_inputs(self) -> int:
@@ -126,11 +129,11 @@ class ArraySource(Source):
 
 
 def source_of(rows: Chunk) -> ArraySource:
-    """Rows that were drawn, to be read again and again."""
+    """A source of rows that were drawn."""
     return ArraySource(rows.x, rows.y, rows.weight, rows.precision, rows.exposure)
 
 
-def _floating(values: np.ndarray, name: str) -> np.ndarray:
+def _as_floating(values: np.ndarray, name: str) -> np.ndarray:
     if values.dtype in (np.float32, np.float64):
         return values
     if not (np.issubdtype(values.dtype, np.number) or values.dtype == bool):
@@ -143,31 +146,31 @@ def _floating(values: np.ndarray, name: str) -> np.ndarray:
 def checked(
     x, y, weight=None, precision=None, exposure=None, first_row: int = 0
 ) -> Chunk:
-    """Rows as floating-point numbers that are finite; others are refused."""
+    """Rows as floating-point numbers; raises an error if any is not finite."""
     rows = Chunk(
-        _floating(x, "x"),
-        None if y is None else _floating(y, "y"),
+        _as_floating(x, "x"),
+        None if y is None else _as_floating(y, "y"),
         positive(weight, "weight", len(x), first_row),
         positive(precision, "precision", len(x), first_row),
         positive(exposure, "exposure", len(x), first_row),
     )
     if not np.isfinite(rows.x).all():
         for column in range(rows.x.shape[1]):
-            _refuse(rows.x[:, column], f"column {column}", first_row)
+            _check_finite(rows.x[:, column], f"column {column}", first_row)
     if rows.y is not None:
-        _refuse(rows.y, "the target", first_row)
+        _check_finite(rows.y, "the target", first_row)
     return rows
 
 
 def positive(values, name: str, count: int, first_row: int) -> np.ndarray | None:
-    """One positive number for each row; weights may be zero."""
+    """One positive number per row; weights may be zero."""
     if values is None:
         return None
     values = np.asarray(values, np.float64)
     if values.shape != (count,):
         raise ValueError(f"{name} must have shape ({count},), got {values.shape}")
-    enough = values >= 0 if name == "weight" else values > 0
-    bad = np.flatnonzero(~(np.isfinite(values) & enough))
+    in_range = values >= 0 if name == "weight" else values > 0
+    bad = np.flatnonzero(~(np.isfinite(values) & in_range))
     if len(bad):
         least = "0 or more" if name == "weight" else "positive"
         raise ValueError(
@@ -177,7 +180,7 @@ def positive(values, name: str, count: int, first_row: int) -> np.ndarray | None
     return values
 
 
-def _refuse(values: np.ndarray, name: str, first_row: int) -> None:
+def _check_finite(values: np.ndarray, name: str, first_row: int) -> None:
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         rows = ", ".join(str(first_row + row) for row in bad[:3])
