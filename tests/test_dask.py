@@ -153,7 +153,7 @@ def test_life_after_the_fit(client, tmp_path):
 def test_what_is_refused(client):
     table, target = da.from_array(X, chunks=(100, 3)), da.from_array(Y, chunks=100)
     model = DaskSphericalGPRegressor(30)
-    with pytest.raises(TypeError, match="take SphericalGPRegressor"):
+    with pytest.raises(TypeError, match="use SphericalGPRegressor"):
         model.fit(X, Y)
     with pytest.raises(TypeError, match="dask collections for all"):
         model.fit(table, Y)

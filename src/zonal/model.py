@@ -1,8 +1,8 @@
 """A fitted model, in the units of the table.
 
-`fit` standardises, learns and solves. A `Model` never changes: adding rows, forgetting
-rows and merging return new models, solved at the same hyper-parameters, so a step that
-fails leaves everything as it was.
+`fit` standardises, learns and solves. A `Model` is immutable: adding rows, forgetting
+rows and merging return new models, solved at the same hyper-parameters. An operation
+that fails leaves the model unchanged.
 """
 
 import dataclasses
@@ -50,7 +50,8 @@ from zonal.tables.sources import ArraySource, Source
 
 __all__ = ["Model", "fit", "fit_outputs"]
 
-# Rows to calibrate on: as many as cost a second or two, rows times squared features.
+# Number of rows to calibrate on, and the work (rows times squared features) that takes
+# a second or two.
 _MOST_RESIDUALS = 20_000
 _LEAST_RESIDUALS = 2_000
 _CALIBRATION_WORK = 1e10
@@ -72,19 +73,19 @@ def fit(
         The rows; `ArraySource` holds them in memory. Targets are numbers, counts, or
         codes of classes (`zonal.Labels`).
     recipe
-        Choices that differ from the defaults.
+        Settings of learning and solving; the defaults if it is not given.
     likelihood
-        How targets follow from functions; its own parameters are learned. Normal noise
-        by default.
+        How targets follow from functions; normal noise by default. Its own parameters
+        are learned.
     callback
-        Called with a `Step` after every step and every pass. Learning stops where it
-        returns true; passes too, after the third.
+        Called with a `Step` after every step and every pass. Learning stops if it
+        returns true; passes stop too, after the third.
     checkpoint
-        A file to keep the progress in, after every round of learning and every pass.
-        The same call finds it there, goes on, and ends with the same model; the file is
+        A file that holds the progress, updated after every round of learning and every
+        pass. The same call resumes from it and ends with the same model; the file is
         then removed.
     start
-        A process to start from, instead of a choice of several.
+        A process to start from; by default several are tried.
 
     Examples
     --------
@@ -97,12 +98,13 @@ def fit(
     >>> bool(abs(prediction.mean[0] - 100 * np.sin(1.5)) < 2)
     True
 
-    Classes, as codes:
+    Classes are given by their codes:
 
     >>> from zonal import Bernoulli
     >>> model = fit(ArraySource(x, y > 0), recipe, Bernoulli())
-    >>> chance = model.predict(np.array([[0.25], [0.75]])).probabilities()[:, 1]
-    >>> bool(chance[0] > 0.9 and chance[1] < 0.1)
+    >>> prediction = model.predict(np.array([[0.25], [0.75]]))
+    >>> probability = prediction.probabilities()[:, 1]
+    >>> bool(probability[0] > 0.9 and probability[1] < 0.1)
     True
     """
     (model,) = fit_outputs([source], recipe, likelihood, callback, checkpoint, start)
@@ -117,10 +119,10 @@ def fit_outputs(
     checkpoint: str | os.PathLike | None = None,
     start: Process | None = None,
 ) -> "tuple[Model, ...]":
-    """Learn several targets of the same rows together: shared features, own noise.
+    """Learn several targets of the same rows together, with shared features.
 
-    ``sources`` have the same inputs, and one target each. Sphere, depth and phases are
-    learned from all of them; each is then solved with energies and noise of its own.
+    ``sources`` have the same inputs and one target each. Sphere, depth and phases are
+    learned from all targets; each target then has its own energies and noise.
     """
     recipe = Recipe() if recipe is None else recipe
     likelihood = Gaussian() if likelihood is None else likelihood
@@ -150,7 +152,7 @@ def _fit_by_neighbours(
     callback: Callable[[Step], Any] | None,
     checkpoint: str | os.PathLike | None,
 ) -> "tuple[Model, ...]":
-    """Store the rows, and learn one kernel for the nearest rows of all targets."""
+    """Store the rows, and learn one kernel from nearest rows for all targets."""
     likelihood = tasks[0].problem.likelihood
     if not likelihood.conjugate:
         raise ValueError(
@@ -185,7 +187,7 @@ def _fit_by_neighbours(
 def _process_to_solve(
     progress: Progress, learner: Learner, problem: Problem
 ) -> Process:
-    """The learned process with as many features as the solution has."""
+    """The learned process with the number of features of the solution."""
     if progress.passes is not None:
         return progress.passes.processes[0]
     features = learner.recipe.features_to_solve(
@@ -196,7 +198,7 @@ def _process_to_solve(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Task:
-    """One target of a table, standardised: to be learned from and solved."""
+    """One standardised target of a table, with its problem to learn and solve."""
 
     scaling: Scaling
     problem: Problem
@@ -216,13 +218,13 @@ class _Task:
 
     @property
     def varies(self) -> bool:
-        """Whether there is anything to learn."""
+        """Whether the target varies, so that there is something to learn."""
         return self.scaling.target_varies or not self.problem.likelihood.real
 
     def solved(
         self, process: Process, learner: Learner, progress: Progress
     ) -> "tuple[Model, str | None]":
-        """The model of all rows, and the reason it was stopped early, if it was."""
+        """The model of all rows, and the reason for an early stop or None."""
         stage = "solve" if self.sums is None else "infer"
         before = len(learner.history)
         preparation = learner.preparation(process, fits_scales=self.varies)
@@ -250,14 +252,14 @@ def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
         )
     with warnings.catch_warnings():
         if not likelihood.real:
-            # Equal counts may still differ in exposure.
+            # Constant counts are informative if their exposures differ.
             warnings.filterwarnings("ignore", "the target is constant", ConstantWarning)
         scaling = scaling_of(source, recipe)
     return scaling if likelihood.real else scaling.of_inputs_only()
 
 
 def _residual_rows(solution: Solution) -> int:
-    """Rows to calibrate on: as many as are affordable, but enough to show tails."""
+    """Number of rows to calibrate on, limited by work but enough to estimate tails."""
     affordable = int(_CALIBRATION_WORK / solution.processes[0].basis.n_features ** 2)
     return min(max(affordable, _LEAST_RESIDUALS), _MOST_RESIDUALS)
 
@@ -267,7 +269,7 @@ def _residual_rows(solution: Solution) -> int:
 class Model(Fields):
     """A Gaussian process with any likelihood, solved on a table.
 
-    Rows are given as they are in the table; predictions are in its units.
+    Inputs and predictions are in the units of the table.
     """
 
     scaling: Scaling
@@ -276,7 +278,7 @@ class Model(Fields):
 
     @property
     def likelihood(self) -> Likelihood:
-        """The likelihood, its own parameters learned."""
+        """The likelihood with its learned parameters."""
         return self.solution.likelihood
 
     @property
@@ -296,10 +298,9 @@ class Model(Fields):
 
     @property
     def bound(self) -> float:
-        """Lower bound on the log probability of all targets, in their own units.
+        """Lower bound on the log evidence of all targets, in their own units.
 
-        NaN after rows were added or forgotten with a likelihood other than normal
-        noise.
+        NaN after rows were added or forgotten, unless noise is normal.
         """
         rows = self.statistics.rows
         return self.solution.bound - rows * float(np.log(self.scaling.target_width))
@@ -308,31 +309,33 @@ class Model(Fields):
     def noise(self) -> float:
         """Standard deviation of the noise at precision one, in the target's units.
 
-        NaN where it is not constant.
+        NaN if noise is not constant.
         """
         unit = self.scaling.target_width * float(np.sqrt(self.scaling.precision))
         return unit * self.likelihood.noise_deviation
 
     @property
     def relevance(self) -> Float[np.ndarray, " inputs"]:
-        """Each column's share in telling rows apart; they sum to one.
+        """Share of each column in the distances between rows; they sum to one.
 
-        Raises ValueError for a sphere that has no scales, such as `UnitVectors`.
+        Raises ValueError for a sphere without scales, such as `UnitVectors`.
         """
         sphere = self.process.basis.sphere
         if not isinstance(sphere, ARD):
-            raise ValueError(f"{type(sphere).__name__} has no relevance of columns")
+            raise ValueError(
+                f"{type(sphere).__name__} has no relevance of columns; only ARD has"
+            )
         shares = np.where(self.scaling.varying, sphere.relevance, 0.0)
         return shares / max(shares.sum(), np.finfo(np.float64).tiny)
 
     @property
     def depth(self) -> int:
-        """Depth of the network whose kernel has the nearest spectrum."""
+        """Hidden layers of the network whose kernel has the nearest spectrum."""
         return self.process.basis.depth
 
     @property
     def effective_parameters(self) -> float:
-        """How many parameters the data have determined."""
+        """Number of parameters that the data determine."""
         return self.solution.effective_parameters
 
     def predict(
@@ -341,16 +344,16 @@ class Model(Fields):
         precision: Float[np.ndarray, " rows"] | None = None,
         exposure: Float[np.ndarray, " rows"] | None = None,
     ) -> Prediction:
-        """Functions and new targets at new rows; one row does not depend on others."""
+        """Predictions of functions and targets at new rows, each row by itself."""
         source = ArraySource(x, precision=precision, exposure=exposure)
         return Prediction.joined(list(self.predict_chunks(source)))
 
     def predict_chunks(self, source: Source) -> Iterator[Prediction]:
-        """Predictions for a stream of rows, a chunk at a time."""
+        """Predictions for a stream of rows, chunk by chunk."""
         return self._in_units(self.solution.marginals, source)
 
     def leave_one_out(self, source: Source) -> Iterator[Prediction]:
-        """Each row's prediction from all the others; the rows are those fitted to."""
+        """Leave-one-out predictions of the fitted rows, chunk by chunk."""
         return self._in_units(self.solution.left_out, source)
 
     def _in_units(
@@ -393,10 +396,10 @@ class Model(Fields):
         def at(x: np.ndarray) -> np.ndarray:
             f = draw(self.scaling.inputs(x))
             centre, width = self.scaling.mean(x), self.scaling.target_width
-            rows, none = Chunk(np.empty((len(x), 0))), np.zeros_like(f[:, 0])
+            rows, variance = Chunk(np.empty((len(x), 0))), np.zeros_like(f[:, 0])
             samples = [
-                Prediction(self.likelihood, f[:, n], none, centre, width, rows)
-                for n in range(count)
+                Prediction(self.likelihood, f[:, index], variance, centre, width, rows)
+                for index in range(count)
             ]
             outcomes = np.stack([sample.outcome() for sample in samples], axis=1)
             return outcomes if self.likelihood.classifies else outcomes[:, :, 0]
@@ -416,18 +419,18 @@ class Model(Fields):
         draw = self.likelihood.sampler(count, generator)
 
         def at(x: np.ndarray, exposure: np.ndarray | None = None) -> np.ndarray:
-            found = self.predict(x, exposure=exposure)
+            prediction = self.predict(x, exposure=exposure)
             f = functions(self.scaling.inputs(x))
-            samples = draw(found.rows, found.latent_mean, f)
-            return found.centre[:, None] + found.width * samples
+            samples = draw(prediction.rows, prediction.latent_mean, f)
+            return prediction.centre[:, None] + prediction.width * samples
 
         return at
 
     def add(self, source: Source) -> "Model":
-        """The model of all rows so far and these, at the same parameters.
+        """The model of earlier and new rows, at the same parameters.
 
-        Exact for normal noise. With other likelihoods the sites of earlier rows stay
-        as they were (`zonal.inference.solving.add_rows`).
+        Exact for normal noise. With other likelihoods, the sites of earlier rows stay
+        the same (`zonal.inference.solving.add_rows`).
         """
         return self._with(add_rows(self.solution, self._standardised(source)))
 
@@ -436,7 +439,7 @@ class Model(Fields):
         return self._with(forget_rows(self.solution, self._standardised(source)))
 
     def merge(self, other: "Model") -> "Model":
-        """The model of both models' rows; both must have the same parameters."""
+        """The model of the rows of both models, which must have the same parameters."""
         if not self.scaling.agrees_with(other.scaling):
             raise ValueError(
                 "the models standardise their tables differently; merge models that "
@@ -452,11 +455,11 @@ class Model(Fields):
         return self._with(merge_rows(self.solution, other.solution))
 
     def emptied(self) -> "Model":
-        """The same model before it has seen a row, for others to add to and merge."""
+        """The model with the same parameters and no rows, to add rows to and merge."""
         return self._with(without_rows(self.solution))
 
     def _standardised(self, source: Source) -> Source:
-        """Further rows of the table that was fitted to, their targets checked."""
+        """Further rows of the fitted table, standardised and with checked targets."""
         if not self.likelihood.conjugate:
             count_targets(source, self.likelihood, part=True)
         return ScaledSource(source, self.scaling)

@@ -532,7 +532,7 @@ def test_verbose_prints_steps(capsys):
     regressor(verbose=1).fit(*table(40))
     printed = capsys.readouterr().out
     assert "learn 1" in printed
-    assert "bound a row" in printed
+    assert "bound per row" in printed
 
 
 def test_warm_start_refresh_and_more_features(fitted):
@@ -719,9 +719,9 @@ def test_prediction_before_fitting(method):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"kernel": "rbf"}, "kernel is one of"),
-        ({"likelihood": "cauchy"}, "likelihood is one of"),
-        ({"geometry": "torus"}, "geometry is"),
+        ({"kernel": "rbf"}, "kernel must be one of"),
+        ({"likelihood": "cauchy"}, "likelihood must be one of"),
+        ({"geometry": "torus"}, "geometry must be"),
         ({"dtype": "float16"}, "dtype is"),
         ({"n_features": 0}, "n_features must be 1 or more"),
         ({"missing": "drop"}, "missing must be"),
@@ -736,7 +736,7 @@ def test_two_classes_only_for_a_sigmoid():
     X, _ = table(30)
     with pytest.raises(ValueError, match="there are 3 classes"):
         classifier(likelihood="probit").fit(X, np.arange(30) % 3)
-    with pytest.raises(ValueError, match="likelihood is"):
+    with pytest.raises(ValueError, match="likelihood must be"):
         classifier(likelihood="poisson").fit(X, np.arange(30) % 2)
     probit = classifier(likelihood="probit").fit(X, X[:, 0] > 0)
     softmax = classifier(likelihood="softmax").fit(X, X[:, 0] > 0)

@@ -1,4 +1,4 @@
-"""Estimators for Dask: the door to the extra ``zonal[dask]``."""
+"""Estimators for Dask clusters; they need the extra ``zonal[dask]``."""
 
 try:
     import dask  # noqa: F401

@@ -1,10 +1,9 @@
-"""Estimators for Dask: the same models, from rows on many machines.
+"""Estimators for Dask: the same models, fitted to rows on several machines.
 
-Statistics and inference are sums over rows. Here every partition of a dask array or
-dataframe is one task: its worker turns the rows into features and sums, and sums are
-added a few at a time, so a pass sends the model to each worker once and M² numbers (for
-each function) from each partition to another. Learning itself runs on a sample of the
-rows, where the client is.
+Statistics and inference are sums over rows. Each partition of a dask array or dataframe
+is one task: its worker computes features and sums, and the sums are added in a tree. A
+pass sends the model to each worker once, and M² numbers per function and partition
+between workers. Learning runs on a sample of the rows, on the machine of the client.
 
     from zonal.dask import DaskSphericalGPRegressor
     model = DaskSphericalGPRegressor().fit(frame[columns], frame["delay"])
@@ -12,7 +11,7 @@ rows, where the client is.
     model.to_local().save("model.zonal")
 """
 
-# Dask says little of its types.
+# Dask has few type annotations.
 # pyright: reportPrivateImportUsage=false, reportArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 
@@ -50,21 +49,21 @@ __all__ = ["DaskSphericalGPClassifier", "DaskSphericalGPRegressor"]
 
 
 @contextlib.contextmanager
-def _resumable(checkpoint: str | os.PathLike | None) -> Iterator[None]:
-    """A lost cluster, with a word on the checkpoint that is not lost with it."""
+def _mention_checkpoint(checkpoint: str | os.PathLike | None) -> Iterator[None]:
+    """Mention the checkpoint in the error if the cluster is lost."""
     try:
         yield
     except LostClusterError as error:
         if checkpoint is None or not Path(checkpoint).exists():
             raise
         raise LostClusterError(
-            f"{error}; what was learned so far is in {os.fspath(checkpoint)}, and the "
-            "same fit with that checkpoint goes on from there"
+            f"{error}; the progress so far is in {os.fspath(checkpoint)}, and the same "
+            "fit with that checkpoint resumes from it"
         ) from error.__cause__
 
 
 class _OneThreadEach(distributed.WorkerPlugin):
-    """XLA keeps to the thread that calls it, on workers that have not started it."""
+    """Restricts XLA to one thread per task, on workers that have not started it."""
 
     name = "zonal-one-thread-each"
 
@@ -75,7 +74,7 @@ class _OneThreadEach(distributed.WorkerPlugin):
 
 
 class _Piece(NamedTuple):
-    """A partition of a table: its number, inputs, targets, weights and exposure."""
+    """A partition of a table: its index, inputs, targets, weights and exposure."""
 
     number: int
     inputs: Any
@@ -84,97 +83,101 @@ class _Piece(NamedTuple):
     exposure: Any
 
 
-def _looked(
-    look: ColumnScan, some: Callable[[Any], np.ndarray], piece: _Piece
+def _scan(
+    scan: ColumnScan, sample: Callable[[Any], np.ndarray], piece: _Piece
 ) -> tuple[ColumnScan, np.ndarray] | None:
-    """What a partition shows of columns and targets; nothing if it is empty."""
+    """A scan of a partition's columns and a sample of its targets; None if empty."""
     if len(piece.inputs) == 0:
         return None
     with prefix_errors(f"partition {piece.number}"):
-        return look.scan(piece.inputs), some(np.asarray(piece.targets))
+        return scan.scan(piece.inputs), sample(np.asarray(piece.targets))
 
 
-def _as_rows(
+def _encode(
     local: SphericalGP, columns: Columns, known: dict[str, Any], piece: _Piece
 ) -> list[Chunk] | None:
-    """A partition as numbers, once for each target; nothing if it is empty."""
+    """A partition as numbers, one chunk per target; None if it is empty."""
     if len(piece.inputs) == 0:
         return None
-    beside = [
-        None if one is None else np.asarray(one)
-        for one in (piece.targets, piece.weights, piece.exposure)
-    ]
-    targets, weights, exposure = beside
+    targets, weights, exposure = (
+        None if values is None else np.asarray(values)
+        for values in (piece.targets, piece.weights, piece.exposure)
+    )
     given = Given(piece.inputs, targets, weights, exposure=exposure)
     with prefix_errors(f"partition {piece.number}"):
         return by_output(local._rows(columns, known, given))
 
 
-def _applied(function: Callable[[Any], Result], value: Any) -> Result:
+def _apply(function: Callable[[Any], Result], value: Any) -> Result:
     return function(value)
 
 
-def _rows_in(rows: list[Chunk] | None) -> int:
+def _count_rows(rows: list[Chunk] | None) -> int:
     return 0 if rows is None else len(rows[0])
 
 
-def _output(rows: list[Chunk] | None, number: int) -> Chunk | None:
-    return None if rows is None else rows[number]
+def _select_output(rows: list[Chunk] | None, index: int) -> Chunk | None:
+    return None if rows is None else rows[index]
 
 
 def _is_dask(table: Any) -> bool:
     return dask.is_dask_collection(table)
 
 
-def _pieces(given: Given) -> list[Any]:
-    """Partitions of a table and what belongs to them, not yet computed."""
+def _split(given: Given) -> list[Any]:
+    """Partitions of a table with their targets and weights, not yet computed."""
     X, y, sample_weight = given.X, given.y, given.sample_weight
     exposure = given.exposure
     if given.target is not None:
         names = given.columns_beside
         missing = [name for name in names if name not in X.columns]
         if missing:
-            raise ValueError(f"column {missing[0]!r} is missing; there is none to take")
+            raise ValueError(
+                f"column {missing[0]!r} is missing; X has the columns "
+                f"{', '.join(map(str, X.columns))}"
+            )
         y = X[given.target]
         sample_weight = None if given.weight is None else X[given.weight]
         exposure = None if exposure is None else X[exposure]
         X = X.drop(columns=names)
     if y is None:
-        raise ValueError("there is no target: pass y, or target= for a column of X")
-    inputs = _delayed(X)
-    beside = [
-        [None] * len(inputs) if one is None else _delayed(_along(one, X))
-        for one in (y, sample_weight, exposure)
+        raise ValueError(
+            "there is no target: pass y, or target=, the name of a column of X"
+        )
+    inputs = _partitions(X)
+    others = [
+        [None] * len(inputs) if values is None else _partitions(_align(values, X))
+        for values in (y, sample_weight, exposure)
     ]
-    for name, parts in zip(("y", "sample_weight", "exposure"), beside, strict=True):
+    for name, parts in zip(("y", "sample_weight", "exposure"), others, strict=True):
         if len(parts) != len(inputs):
             raise ValueError(
                 f"X has {len(inputs)} partitions and {name} has {len(parts)}; "
-                "repartition one like the other"
+                "repartition one of them to match the other"
             )
     piece = dask.delayed(_Piece, pure=True)
     return [
-        piece(number, *parts)
-        for number, parts in enumerate(zip(inputs, *beside, strict=True))
+        piece(index, *parts)
+        for index, parts in enumerate(zip(inputs, *others, strict=True))
     ]
 
 
-def _along(values: Any, X: Any) -> Any:
-    """Targets or weights, in the partitions of the rows where that can be arranged."""
+def _align(values: Any, X: Any) -> Any:
+    """Targets or weights in the partitions of X, rechunked if both are arrays."""
     if isinstance(values, da.Array) and isinstance(X, da.Array):
         rows = X.chunks[0]
         if values.chunks[0] != rows and not np.isnan(rows).any():
             return values.rechunk({0: rows})
     if not _is_dask(values):
         raise TypeError(
-            f"X is a dask collection and y, weights or exposure are a "
-            f"{type(values).__name__}; give dask collections for all of them"
+            "X is a dask collection, but y, weights or exposure has type "
+            f"{type(values).__name__}; pass dask collections for all of them"
         )
     return values
 
 
-def _delayed(table: Any) -> list[Any]:
-    """The partitions of a collection, with all columns in each."""
+def _partitions(table: Any) -> list[Any]:
+    """The partitions of a collection, as delayed values with all columns in each."""
     if isinstance(table, da.Array):
         if table.ndim == 2 and table.numblocks[1] > 1:
             table = table.rechunk({1: -1})
@@ -182,21 +185,21 @@ def _delayed(table: Any) -> list[Any]:
     return list(table.to_delayed())
 
 
-def _sizes(table: Any) -> list[Any]:
+def _partition_sizes(table: Any) -> list[Any]:
     if isinstance(table, da.Array):
         return list(table.chunks[0])
     return [np.nan] * table.npartitions
 
 
 class _OnCluster(SphericalGP):
-    """What both estimators share: partitions in, lazy collections out."""
+    """Base class of both estimators: fits partitions, predicts lazy collections."""
 
     client: Any
     _kind: type[SphericalGP]
 
     @property
     def client_(self) -> Any:
-        """The client in use: the one that was given, or the current one."""
+        """The client in use: the parameter, or the current client by default."""
         return distributed.default_client() if self.client is None else self.client
 
     def _fit(
@@ -209,10 +212,10 @@ class _OnCluster(SphericalGP):
         if self.n_neighbors:
             raise ValueError(
                 "neighbours need all rows on one machine; on a cluster leave "
-                f"n_neighbors at 0, or take {self._kind.__name__}"
+                f"n_neighbors at 0, or use {self._kind.__name__}"
             )
-        with _resumable(checkpoint):
-            pieces = self._computed(given)
+        with _mention_checkpoint(checkpoint):
+            pieces = self._compute(given)
             return self._fit_pieces(pieces, of_targets, given.target_name, checkpoint)
 
     def _fit_pieces(
@@ -223,16 +226,16 @@ class _OnCluster(SphericalGP):
         checkpoint: Any,
     ):
         client, local = self.client_, self._unfitted()
-        look = functools.partial(_looked, local._look, local._some_targets)
-        seen = gather(client, [self._task(look, piece) for piece in pieces])
-        seen = [one for one in seen if one is not None]
-        if not seen:
-            raise ValueError("the table has no rows; give it at least one")
-        columns = functools.reduce(ColumnScan.merge, [one for one, _ in seen]).columns()
-        some = np.concatenate([some for _, some in seen])
-        known = self._learned_of_targets(some, *of_targets)
+        scan = functools.partial(_scan, local._look, local._some_targets)
+        results = gather(client, [self._task(scan, piece) for piece in pieces])
+        results = [result for result in results if result is not None]
+        if not results:
+            raise ValueError("the table has no rows; pass at least one")
+        scans, samples = zip(*results, strict=True)
+        columns = functools.reduce(ColumnScan.merge, scans).columns()
+        known = self._learned_of_targets(np.concatenate(samples), *of_targets)
         known["target_name_"] = name
-        sources = self._encoded(pieces, columns, known)
+        sources = self._encode_rows(pieces, columns, known)
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None
         models = self._taught(sources, known, recipe, start, checkpoint)
@@ -240,45 +243,50 @@ class _OnCluster(SphericalGP):
         return self
 
     def _sources(self, given):
-        pieces = self._computed(given)
-        return self._encoded(pieces, self.columns_, self._known)
+        pieces = self._compute(given)
+        return self._encode_rows(pieces, self.columns_, self._known)
 
-    def _computed(self, given: Given) -> list[Any]:
-        """Partitions on their way to the workers."""
+    def _compute(self, given: Given) -> list[Any]:
+        """Futures of the partitions, computed by the workers."""
         self._check_exposure(given.exposure)
         if not _is_dask(given.X):
             raise TypeError(
-                f"X is a {type(given.X).__name__}; give a dask array or dataframe, or "
-                f"take {self._kind.__name__} for tables on one machine"
+                f"X has type {type(given.X).__name__}; pass a dask array or dataframe, "
+                f"or use {self._kind.__name__} for tables on one machine"
             )
         register(self.client_, _OneThreadEach())
-        return self.client_.compute(_pieces(given))
+        return self.client_.compute(_split(given))
 
-    def _encoded(
+    def _encode_rows(
         self, pieces: list[Any], columns: Columns, known: dict[str, Any]
     ) -> list[Source]:
-        """The rows as numbers, where they are, once for each target."""
+        """The rows as numbers on their workers, one source per target."""
         client = self.client_
-        encode = functools.partial(_as_rows, self._unfitted(), columns, known)
-        told = send_to_all(client, encode)
-        rows = [client.submit(_applied, told, one, pure=False) for one in pieces]
-        counts = gather(client, [self._task(_rows_in, one) for one in rows])
+        encode = functools.partial(_encode, self._unfitted(), columns, known)
+        shared_encode = send_to_all(client, encode)
+        rows = [
+            client.submit(_apply, shared_encode, piece, pure=False) for piece in pieces
+        ]
+        counts = gather(client, [self._task(_count_rows, part) for part in rows])
         outputs = known.get("outputs_shape_") or (1,)
         return [
             DaskSource(
                 client,
-                [client.submit(_output, one, number, pure=False) for one in rows],
+                [
+                    client.submit(_select_output, part, index, pure=False)
+                    for part in rows
+                ],
                 counts,
                 len(columns.outputs),
             )
-            for number in range(outputs[0])
+            for index in range(outputs[0])
         ]
 
     def _task(self, function: Callable, *values: Any) -> Any:
         return self.client_.submit(function, *values, pure=False)
 
     def _unfitted(self) -> SphericalGP:
-        """The estimator for one machine, which can be sent to others."""
+        """An unfitted estimator for one machine, which can be sent to workers."""
         parameters = self.get_params(deep=False)
         for name in ("client", "callbacks"):
             parameters.pop(name)
@@ -287,17 +295,17 @@ class _OnCluster(SphericalGP):
     def _blocks(self, X):
         if _is_dask(X):
             raise TypeError(
-                "this is not done on a cluster: take to_local(), and rows that are "
-                "computed"
+                "this method does not run on a cluster; call it on to_local(), with "
+                "X.compute()"
             )
         return super()._blocks(X)
 
     def __sklearn_clone__(self) -> Any:
-        # A client is not copied.
+        # The clone uses the same client.
         return type(self)(**self.get_params(deep=False))
 
     def __getstate__(self) -> Any:
-        # Nor can it go anywhere; the current one is taken there.
+        # A client cannot be pickled; the copy uses the client that is current there.
         return {**super().__getstate__(), "client": None}
 
     def to_local(self) -> Any:
@@ -310,11 +318,11 @@ class _OnCluster(SphericalGP):
     def save(self, path) -> None:
         """Write the fitted model to one file, to be read by `zonal.load`.
 
-        What is read is an estimator for one machine.
+        `zonal.load` returns an estimator for one machine.
         """
         self.to_local().save(path)
 
-    def _lazily(
+    def _predict_lazily(
         self,
         X: Any,
         read: Callable,
@@ -322,53 +330,63 @@ class _OnCluster(SphericalGP):
         dtype: Any = np.float64,
         exposure: Any = None,
     ) -> Any:
-        """What is read off the local model for every row, as a lazy dask array."""
+        """Predictions of the local model for all rows, as a lazy dask array."""
         local = self.to_local()
         if not _is_dask(X):
-            return read(local, X, **_beside(exposure))
+            return read(local, X, **_exposure_arguments(exposure))
         if isinstance(exposure, str):
             X, exposure = X.drop(columns=[exposure]), X[exposure]
-        parts = _delayed(X)
-        several = exposure is not None and (_is_dask(exposure) or np.ndim(exposure))
-        exposed = _delayed(_along(exposure, X)) if several else [exposure] * len(parts)
+        parts = _partitions(X)
+        per_row = exposure is not None and (_is_dask(exposure) or np.ndim(exposure))
+        exposures = (
+            _partitions(_align(exposure, X)) if per_row else [exposure] * len(parts)
+        )
         model = dask.delayed(local)
-        call = dask.delayed(functools.partial(_read_off, read, tuple(columns), dtype))
+        call = dask.delayed(
+            functools.partial(_predict_partition, read, tuple(columns), dtype)
+        )
         blocks = [
-            da.from_delayed(call(model, part, **_beside(one)), (size, *columns), dtype)
-            for part, one, size in zip(parts, exposed, _sizes(X), strict=True)
+            da.from_delayed(
+                call(model, part, **_exposure_arguments(part_exposure)),
+                (size, *columns),
+                dtype,
+            )
+            for part, part_exposure, size in zip(
+                parts, exposures, _partition_sizes(X), strict=True
+            )
         ]
         return da.concatenate(blocks, allow_unknown_chunksizes=True)
 
 
-def _beside(exposure: Any) -> dict[str, Any]:
-    """Exposure as it is passed to what knows of it."""
+def _exposure_arguments(exposure: Any) -> dict[str, Any]:
+    """Keyword arguments that pass an exposure to methods that may not take one."""
     return {} if exposure is None else {"exposure": exposure}
 
 
-def _read_off(
+def _predict_partition(
     read: Callable,
     columns: tuple[int, ...],
     dtype: Any,
     model: SphericalGP,
     X: Any,
-    **beside: Any,
+    **exposure: Any,
 ) -> np.ndarray:
-    """What a worker predicts for a partition, which may be empty."""
-    return read(model, X, **beside) if len(X) else np.empty((0, *columns), dtype)
+    """Predictions for a partition, which may be empty."""
+    return read(model, X, **exposure) if len(X) else np.empty((0, *columns), dtype)
 
 
-def _with_client(kind: type[SphericalGP]) -> Callable:
-    """The initialiser of a kind of estimator, with a client beside its parameters."""
+def _make_init(kind: type[SphericalGP]) -> Callable:
+    """An ``__init__`` with the parameters of an estimator and a client."""
 
     def __init__(self, n_features=512, *, client=None, **parameters):  # noqa: N807
         kind.__init__(self, n_features, **parameters)
         self.client = client
 
-    # scikit-learn reads the names of parameters off the signature.
-    known = inspect.signature(kind.__init__)
+    # scikit-learn reads the names of parameters from the signature.
+    signature = inspect.signature(kind.__init__)
     client = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
-    __init__.__signature__ = known.replace(  # pyright: ignore
-        parameters=[*known.parameters.values(), client]
+    __init__.__signature__ = signature.replace(  # pyright: ignore
+        parameters=[*signature.parameters.values(), client]
     )
     return __init__
 
@@ -379,40 +397,42 @@ class DaskSphericalGPRegressor(_OnCluster, SphericalGPRegressor):
     Parameters
     ----------
     client : distributed.Client, optional
-        The cluster; by default the current client.
+        Client of the cluster; the current client by default.
     n_features, ... : as in `SphericalGPRegressor`.
     """
 
     _kind = SphericalGPRegressor
-    __init__ = _with_client(SphericalGPRegressor)
+    __init__ = _make_init(SphericalGPRegressor)
 
     def predict(self, X, return_std=False, *, exposure=None):
-        """Mean of a new target at each row, and its deviation on request, lazily."""
+        """Lazy mean of a new target at each row, and standard deviation on request."""
         outputs = tuple(self.outputs_shape_)
         if not return_std:
             mean = SphericalGPRegressor.predict
-            return self._lazily(X, mean, outputs, exposure=exposure)
+            return self._predict_lazily(X, mean, outputs, exposure=exposure)
         columns = (2, *outputs)
-        both = self._lazily(X, _mean_and_deviation, columns, exposure=exposure)
+        both = self._predict_lazily(
+            X, _predict_mean_and_std, columns, exposure=exposure
+        )
         return both[:, 0], both[:, 1]
 
     def predict_quantiles(self, X, alpha, *, exposure=None):
-        """Quantiles of a new target, lazily."""
-        read = functools.partial(_quantiles, alpha)
+        """Lazy quantiles of a new target at each row."""
+        read = functools.partial(_predict_quantiles, alpha)
         columns = (len(np.atleast_1d(alpha)), *self.outputs_shape_)
-        return self._lazily(X, read, columns, exposure=exposure)
+        return self._predict_lazily(X, read, columns, exposure=exposure)
 
 
-def _mean_and_deviation(
-    model: SphericalGPRegressor, X: Any, **beside: Any
+def _predict_mean_and_std(
+    model: SphericalGPRegressor, X: Any, **exposure: Any
 ) -> np.ndarray:
-    return np.stack(model.predict(X, return_std=True, **beside), axis=1)
+    return np.stack(model.predict(X, return_std=True, **exposure), axis=1)
 
 
-def _quantiles(
-    alpha: Any, model: SphericalGPRegressor, X: Any, **beside: Any
+def _predict_quantiles(
+    alpha: Any, model: SphericalGPRegressor, X: Any, **exposure: Any
 ) -> np.ndarray:
-    return model.predict_quantiles(X, alpha, **beside)
+    return model.predict_quantiles(X, alpha, **exposure)
 
 
 class DaskSphericalGPClassifier(_OnCluster, SphericalGPClassifier):
@@ -421,19 +441,19 @@ class DaskSphericalGPClassifier(_OnCluster, SphericalGPClassifier):
     Parameters
     ----------
     client : distributed.Client, optional
-        The cluster; by default the current client.
+        Client of the cluster; the current client by default.
     n_features, ... : as in `SphericalGPClassifier`.
     """
 
     _kind = SphericalGPClassifier
-    __init__ = _with_client(SphericalGPClassifier)
+    __init__ = _make_init(SphericalGPClassifier)
 
     def predict(self, X):
-        """The most probable class of each row, lazily."""
+        """Lazy array of the most probable class of each row."""
         dtype = self.classes_.dtype
-        return self._lazily(X, SphericalGPClassifier.predict, (), dtype)
+        return self._predict_lazily(X, SphericalGPClassifier.predict, (), dtype)
 
     def predict_proba(self, X):
-        """Probability of each class, lazily."""
+        """Lazy array of the probability of each class, in the order of ``classes_``."""
         read = SphericalGPClassifier.predict_proba
-        return self._lazily(X, read, (len(self.classes_),))
+        return self._predict_lazily(X, read, (len(self.classes_),))

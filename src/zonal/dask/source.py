@@ -1,6 +1,6 @@
-"""Rows in partitions on a cluster, as a source of chunks and sums."""
+"""A source of chunks and sums from partitions of rows on a cluster."""
 
-# Dask says little of its types.
+# Dask has few type annotations.
 # pyright: reportPrivateImportUsage=false, reportArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 
@@ -20,34 +20,35 @@ from zonal.tables.sources import CHUNK_ROWS, Result, Source, source_of
 
 __all__ = ["DaskSource", "LostClusterError", "gather", "register", "send_to_all"]
 
-# Partitions, or sums, that are taken by one task: a task takes the scheduler as long as
-# thousands of rows take a worker. So many tasks each thread has at least, and no more
-# rows than this are taken together.
-_TOGETHER = 8
-_TASKS_A_THREAD = 4
+# Maximum number of partitions, or sums, per task: scheduling a task takes as long as
+# thousands of rows take a worker. Partitions share a task only while each thread has at
+# least this number of tasks, and only up to this number of rows per task.
+_PARTS_PER_TASK = 8
+_TASKS_PER_THREAD = 4
 _TASK_ROWS = 100_000
-# Attempts to register a plugin while workers die, and seconds between them.
-_TRIES = 20
-_PAUSE = 0.25
+# Maximum number of attempts to register a plugin while workers die, and seconds
+# between attempts.
+_MAX_ATTEMPTS = 20
+_SECONDS_BETWEEN_ATTEMPTS = 0.25
 
 
 class LostClusterError(RuntimeError):
-    """The cluster that rows were on is gone."""
+    """The cluster that held the rows was lost."""
 
 
 class DaskSource(Source):
-    """Rows in partitions on a cluster, each of which a worker turns into numbers.
+    """Rows in partitions on a cluster, each a future of encoded rows.
 
     Parameters
     ----------
     client
-        The cluster.
+        Client of the cluster.
     parts
         Futures of the partitions' rows, in order.
     counts
-        How many rows each has.
+        Number of rows of each partition.
     n_inputs
-        Columns of the inputs.
+        Number of input columns.
     """
 
     def __init__(
@@ -78,59 +79,62 @@ class DaskSource(Source):
         self, function: Callable[[Source], Result], combine: Callable[..., Result]
     ) -> Result:
         client = self._client
-        told = send_to_all(client, function)
+        shared_function = send_to_all(client, function)
         starts = np.cumsum([0, *self._counts])
         results = [
             client.submit(
-                _of_parts,
-                told,
+                _apply_to_parts,
+                shared_function,
                 combine,
-                [int(starts[number]) for number in group],
-                *(self._parts[number] for number in group),
+                [int(starts[index]) for index in group],
+                *(self._parts[index] for index in group),
                 pure=False,
             )
             for group in self._groups()
         ]
         if not results:
-            raise ValueError("the table has no rows; give it at least one")
+            raise ValueError("the table has no rows; pass at least one")
         while len(results) > 1:
             groups = [
-                results[k : k + _TOGETHER] for k in range(0, len(results), _TOGETHER)
+                results[k : k + _PARTS_PER_TASK]
+                for k in range(0, len(results), _PARTS_PER_TASK)
             ]
             results = [
-                client.submit(_combined, combine, *group, pure=False)
-                for group in groups
+                client.submit(_combine, combine, *group, pure=False) for group in groups
             ]
         return gather(client, results[0])
 
     def _groups(self) -> list[list[int]]:
-        """Partitions by task: small ones that lie on the same worker go together."""
+        """Indices of partitions by task; small ones on the same worker share a task."""
         client = self._client
         with watch(client):
             threads = sum(client.nthreads().values())
-            places = client.who_has(self._parts)
-        most = min(_TOGETHER, len(self._parts) // max(1, _TASKS_A_THREAD * threads))
+            workers = client.who_has(self._parts)
+        max_parts = min(
+            _PARTS_PER_TASK, len(self._parts) // max(1, _TASKS_PER_THREAD * threads)
+        )
         groups: list[list[int]] = []
-        filling: dict[Any, list[int]] = {}
-        for number, count in enumerate(self._counts):
+        open_groups: dict[Any, list[int]] = {}
+        for index, count in enumerate(self._counts):
             if not count:
                 continue
-            place = tuple(places.get(self._parts[number].key, ()))
-            group = filling.get(place, [])
-            rows = sum(self._counts[one] for one in group) + count
-            if not (place and group and len(group) < most and rows <= _TASK_ROWS):
-                group = filling[place] = []
+            worker = tuple(workers.get(self._parts[index].key, ()))
+            group = open_groups.get(worker, [])
+            rows = sum(self._counts[other] for other in group) + count
+            fits = len(group) < max_parts and rows <= _TASK_ROWS
+            if not (worker and group and fits):
+                group = open_groups[worker] = []
                 groups.append(group)
-            group.append(number)
+            group.append(index)
         return groups
 
 
-def _combined(combine: Callable[..., Result], *parts: Result) -> Result:
+def _combine(combine: Callable[..., Result], *parts: Result) -> Result:
     return functools.reduce(combine, parts)
 
 
 class _Part(Source):
-    """The rows of one partition, where they are."""
+    """The rows of one partition, on its worker."""
 
     def __init__(self, rows: Chunk, first_row: int):
         self._rows, self._first_row = source_of(rows), first_row
@@ -151,15 +155,15 @@ class _Part(Source):
         return self._rows.chunks(size)
 
 
-def _of_parts(
+def _apply_to_parts(
     function: Callable[[Source], Result],
     combine: Callable[..., Result],
     starts: Sequence[int],
     *parts: Chunk,
 ) -> Result:
-    """What a worker does with some partitions, each of which has a first row.
+    """Apply a function to partitions that start at the given rows, and combine.
 
-    On one core: a worker runs as many tasks side by side as it has threads.
+    Uses one core, because a worker runs as many tasks in parallel as it has threads.
     """
     with sharing_cores(1):
         results = (
@@ -170,36 +174,36 @@ def _of_parts(
 
 
 def send_to_all(client: Any, value: Any) -> Any:
-    """A value for all workers, each of which asks for it once.
+    """A future of a value, which each worker fetches once.
 
-    As a task, not as data: the scheduler makes it again if those who have it die.
+    It is a task, not data, so that the scheduler can recompute it if workers die.
     """
     with watch(client), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
-        return client.submit(_same, value, pure=False)
+        return client.submit(_identity, value, pure=False)
 
 
-def _same(value: Result) -> Result:
+def _identity(value: Result) -> Result:
     return value
 
 
 def gather(client: Any, future: Any) -> Any:
-    """The result of a future, with an error of our own if the cluster is lost."""
+    """The result of a future; raises LostClusterError if the cluster is lost."""
     with watch(client):
         return client.gather(future)
 
 
 def register(client: Any, plugin: distributed.WorkerPlugin) -> None:
-    """Register a plugin with every worker, also with those that start later.
+    """Register a plugin with every worker, including those that start later.
 
-    A worker that dies meanwhile closes the connection; the others are asked again.
+    A worker that dies meanwhile closes the connection; registration is then retried.
     """
     with watch(client):
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 client.register_plugin(plugin)
             except distributed.comm.CommClosedError:
-                time.sleep(_PAUSE)
+                time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
             else:
                 return
         client.register_plugin(plugin)
@@ -207,7 +211,7 @@ def register(client: Any, plugin: distributed.WorkerPlugin) -> None:
 
 @contextlib.contextmanager
 def watch(client: Any) -> Iterator[None]:
-    """Errors of a cluster that is gone, in words that tell what to do."""
+    """Raise LostClusterError, with the remedy, for errors of a lost cluster."""
     try:
         yield
     except Exception as error:
@@ -215,8 +219,8 @@ def watch(client: Any) -> Iterator[None]:
         if client.status == "running" and not killed:
             raise
         raise LostClusterError(
-            "the cluster was lost, or a partition killed every worker that took it "
-            f"({type(error).__name__}: {error}); the estimator is as it was before: "
-            "connect a new client and fit again, with more memory for each worker if "
-            "they were killed"
+            "the cluster was lost, or a partition killed every worker that ran it "
+            f"({type(error).__name__}: {error}); the estimator is unchanged: connect a "
+            "new client and fit again, with more memory per worker if workers were "
+            "killed"
         ) from error

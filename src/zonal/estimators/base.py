@@ -1,4 +1,4 @@
-"""What regressor and classifier share: from a person's table to a fitted model."""
+"""Base class of regressor and classifier: from a table to a fitted model."""
 
 import abc
 import dataclasses
@@ -38,45 +38,45 @@ __all__ = ["Depth", "SphericalGP", "TableMixin"]
 
 Models = tuple[Model, ...]
 
-# Rows that are encoded and predicted at a time: what memory depends on.
+# Rows that are encoded and predicted at a time; memory use depends on it.
 _BLOCK = 65_536
 
 
 class Depth(NamedTuple):
-    """A learned depth: the decay of the spectrum, and the network that is nearest."""
+    """A learned depth: the spectrum's decay, and the layers of the nearest network."""
 
     beta: float
     layers: int
 
 
 class TableMixin:
-    """An estimator that takes tables as people have them."""
+    """An estimator that takes arrays and data frames with columns of mixed types."""
 
     geometry: Any
     categories: Any
     missing: str
     columns_: Columns
     n_features_in_: int
-    #: Parameters are checked where they are used, with errors of our own.
+    #: Empty, because parameters are checked where they are used.
     _parameter_constraints: ClassVar[dict] = {}
 
     @property
     def _look(self) -> ColumnScan:
-        """How to look at a table, before any of it is seen."""
+        """The scan of columns, before it has seen any rows."""
         place = None
         if self.geometry is not None and not isinstance(self.geometry, str):
             place = tuple(self.geometry)
         return ColumnScan(self.categories, self.missing, place)
 
     def _learned_columns(self, tables: Iterable[Any]) -> Columns:
-        """What the columns of a table hold, from its parts."""
-        look = self._look
+        """The encoding of a table's columns, learned from its parts."""
+        scan = self._look
         for table in tables:
-            look = look.merge(look.scan(table))
-        return look.columns()
+            scan = scan.merge(scan.scan(table))
+        return scan.columns()
 
     def _take_columns(self, columns: Columns) -> None:
-        """Set what scikit-learn wants to be known of the columns fitted to."""
+        """Set the attributes that scikit-learn expects for the fitted columns."""
         self.columns_ = columns
         self.n_features_in_ = len(columns.columns)
         if columns.named:
@@ -92,21 +92,21 @@ class TableMixin:
         return tags
 
     def _blocks(self, X) -> Iterator[np.ndarray]:
-        """A table as numbers, some rows at a time."""
+        """A table as numbers, one block of rows at a time."""
         check_is_fitted(self)  # pyright: ignore
         stream = stream_of(X)
         if stream is not None:
-            known = self.columns_.names if self.columns_.named else stream.names
-            yield from blocks_of(stream, self.columns_, list(map(str, known)))
+            names = self.columns_.names if self.columns_.named else stream.names
+            yield from blocks_of(stream, self.columns_, list(map(str, names)))
             return
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         if not isinstance(frame, nw.DataFrame):
-            # Lists become arrays once, in which numbers stay numbers.
+            # Convert lists once, so that their numbers keep their types.
             frame = X if hasattr(X, "shape") else as_2d_array(X)
-        count = frame.shape[0] if len(frame.shape) else 0
-        for start in range(0, max(count, 1), _BLOCK):
-            part = frame[start : start + _BLOCK] if count > _BLOCK else frame
-            native = nw.to_native(part, pass_through=True)
+        n_rows = frame.shape[0] if len(frame.shape) else 0
+        for start in range(0, max(n_rows, 1), _BLOCK):
+            block = frame[start : start + _BLOCK] if n_rows > _BLOCK else frame
+            native = nw.to_native(block, pass_through=True)
             yield self.columns_.matrix(native, start)
 
 
@@ -116,15 +116,15 @@ class SphericalGP(
     BaseEstimator,
     metaclass=abc.ABCMeta,
 ):
-    """A Gaussian process on tabular data, as scikit-learn has its estimators.
+    """A Gaussian process on tabular data, with the interface of scikit-learn.
 
-    Subclasses say what targets are, which engine fits them, and how to read it.
+    Subclasses define the encoding of targets, the likelihood, and the predictions.
     """
 
     models_: Models
     columns_: Columns
     target_name_: str | None
-    #: Fitted attributes, beside these two, that everything else follows from.
+    #: Names of further fitted attributes that determine the model.
     _own: tuple[str, ...] = ()
 
     def __init__(
@@ -179,16 +179,16 @@ class SphericalGP(
         *of_targets,
         checkpoint=None,
     ):
-        """Learn from a table. Nothing of the estimator changes unless it succeeds."""
+        """Learn from a table; a fit that fails leaves the estimator unchanged."""
         self._check_exposure(given.exposure)
         self._check_checkpoint(checkpoint)
         table = given.table()
         if table is not None:
-            columns, some = table.learn(self._learned_columns, self._some_targets)
-            known = self._learned_of_targets(some, *of_targets)
-            sources = table.sources(columns, self._coded(known))
+            columns, sample = table.learn(self._learned_columns, self._some_targets)
+            known = self._learned_of_targets(sample, *of_targets)
+            sources = table.sources(columns, self._target_encoder(known))
             if self._fits_memory(table):
-                sources = self._sources_of(_all_rows(sources))
+                sources = self._sources_of(_read_rows(sources))
         else:
             if given.y is None:
                 raise ValueError(
@@ -206,56 +206,61 @@ class SphericalGP(
         return self
 
     def _check_checkpoint(self, checkpoint) -> None:
-        """Refuse a checkpoint that could not be resumed from, before rows are read."""
+        """Raise before reading rows if a fit could not be resumed from a checkpoint."""
         if checkpoint is None:
             return
         if self.random_state is None:
             raise ValueError(
-                "a fit with a checkpoint makes the same random choices when it is "
-                "resumed; give random_state a number"
+                "a fit with a checkpoint must repeat its random choices when it is "
+                "resumed; set random_state to an integer"
             )
         check_place(checkpoint)
 
     def _fits_memory(self, table: TargetTable) -> bool:
-        """Whether a table is so small that all of it is learned from."""
-        count = table.n_rows
-        return count is not None and count <= recipe_of(self, None).sample_rows
+        """Whether a table is so small that all of its rows are learned from."""
+        n_rows = table.n_rows
+        return n_rows is not None and n_rows <= recipe_of(self, None).sample_rows
 
-    #: Whether targets are counts, whose rates an exposure multiplies.
+    #: Whether an exposure multiplies the rates of the targets, which are then counts.
     _takes_exposure = False
 
     def _check_exposure(self, exposure) -> None:
         if exposure is not None and not self._takes_exposure:
             raise ValueError(
-                "an exposure is for counts: take SphericalGPRegressor with likelihood "
+                "an exposure is for counts: use SphericalGPRegressor with likelihood "
                 f"'poisson' or 'negative-binomial', not {self.likelihood!r}"
             )
 
-    def _coded(self, known: dict[str, Any]) -> Callable[[np.ndarray], np.ndarray]:
+    def _target_encoder(
+        self, known: dict[str, Any]
+    ) -> Callable[[np.ndarray], np.ndarray]:
         return lambda y: self._targets(y, known)
 
     def _sources_of(self, rows: Chunk) -> list[Source]:
-        """Rows in memory, once for each target; few of them in an order of their own.
+        """Rows in memory, one source per target; small tables are sorted and merged.
 
-        What is learned then depends neither on the order that they came in nor on
-        whether a row came twice or with twice the weight.
+        The fit of a small table then depends neither on the order of its rows nor on
+        whether a row occurs twice or with twice the weight.
         """
         if len(rows) == 0:
-            raise ValueError("every weight is zero: no row is left to learn from")
+            raise ValueError(
+                "every weight is zero, so there are no rows to learn from; give at "
+                "least one row a positive weight"
+            )
         if len(rows) <= default_schedule().affordable_sample(self.n_features):
             rows = merged(rows)
-        return [source_of(one) for one in by_output(rows)]
+        return [source_of(output) for output in by_output(rows)]
 
     def _sources(self, given: Given) -> list[Source]:
-        """Further rows of the table that was fitted to, once for each target."""
+        """Further rows of the fitted table, one source per target."""
         self._check_exposure(given.exposure)
         table = given.table()
         if table is not None:
-            return table.sources(self.columns_, self._coded(self._known))
+            return table.sources(self.columns_, self._target_encoder(self._known))
         return self._sources_of(self._rows(self.columns_, self._known, given))
 
     def _may_start_warm(self, columns: Columns, recipe: Recipe) -> bool:
-        """Whether there is a fit before, of as many columns on the same sphere."""
+        """Whether an earlier fit has the same number of columns and kind of sphere."""
         if not (self.warm_start and hasattr(self, "models_")):
             return False
         sphere = self.process_.basis.sphere
@@ -270,9 +275,9 @@ class SphericalGP(
         start: Process | None,
         checkpoint: str | os.PathLike | None = None,
     ) -> Models:
-        """Models learned from rows, with everyone told who wants to know."""
-        told = self._told()
-        models = self._learned(sources, known, recipe, start, told, checkpoint)
+        """Models learned from rows, with all callbacks called."""
+        notify = self._make_callback()
+        models = self._learned(sources, known, recipe, start, notify, checkpoint)
         if hasattr(self, "_callback_fit_ctx"):
             self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
         return models
@@ -289,25 +294,25 @@ class SphericalGP(
         callback: Callable[[Step], bool],
         checkpoint: str | os.PathLike | None = None,
     ) -> Models:
-        """The fitted models, one for each output."""
+        """The fitted models, one per output."""
         likelihood = self._likelihood(known)
         return fit_outputs(sources, recipe, likelihood, callback, checkpoint, start)
 
     @abc.abstractmethod
     def _likelihood(self, known: dict[str, Any]) -> Likelihood:
-        """How targets follow from functions."""
+        """The likelihood: how targets follow from functions."""
 
     @abc.abstractmethod
     def _learned_of_targets(self, y, *more) -> dict[str, Any]:
-        """Fitted attributes that tell what targets are, by name."""
+        """Fitted attributes that describe the targets, by name."""
 
     @abc.abstractmethod
     def _some_targets(self, y: np.ndarray) -> np.ndarray:
-        """Of some rows' targets, those that tell what there is to know."""
+        """The targets that `_learned_of_targets` needs from a batch of rows."""
 
     @abc.abstractmethod
     def _targets(self, y, known: dict[str, Any]) -> np.ndarray:
-        """Targets as numbers, checked against what is known of them."""
+        """Targets as numbers, checked against the fitted attributes."""
 
     def _rows(self, columns: Columns, known: dict[str, Any], given: Given) -> Chunk:
         """A table's rows as numbers."""
@@ -316,23 +321,23 @@ class SphericalGP(
         if len(targets) != len(x):
             raise ValueError(
                 f"X has {len(x)} rows and y has {len(targets)}: inconsistent numbers "
-                "of samples; give one target for each row"
+                "of samples; give one target per row"
             )
-        weight = _one_each(given.sample_weight, len(x), "sample_weight")
-        exposure = _one_each(given.exposure, len(x), "exposure")
+        weight = _check_per_row(given.sample_weight, len(x), "sample_weight")
+        exposure = _check_per_row(given.exposure, len(x), "exposure")
         rows = Chunk(x, targets, weight, exposure=exposure)
-        for one in by_output(rows):
-            checked(one.x, one.y, one.weight, exposure=exposure)
-        # A row that counts for nothing is no row.
+        for output in by_output(rows):
+            checked(output.x, output.y, output.weight, exposure=exposure)
+        # Rows of weight zero are left out.
         return rows if weight is None else rows[weight > 0]
 
     def _accept(self, columns: Columns, models: Models, known: dict[str, Any]) -> None:
-        """Take a fitted model for one's own."""
+        """Set all fitted attributes, or none of them if that fails."""
         before = dict(self.__dict__)
         try:
             self._take_columns(columns)
             self.models_ = models
-            # What was measured of another model says nothing of this one.
+            # Metrics were measured on another model.
             self.__dict__.pop("metrics_", None)
             for name, value in known.items():
                 setattr(self, name, value)
@@ -343,7 +348,7 @@ class SphericalGP(
             raise
 
     def _describe(self) -> None:
-        """Set the attributes that tell a person about the model."""
+        """Set the fitted attributes that describe the model."""
         first, basis = self.models_[0], self.process_.basis
         self.level_weights_ = self.process_.basis.level_variances
         self.bound_ = float(sum(model.bound for model in self.models_))
@@ -370,33 +375,33 @@ class SphericalGP(
 
     @property
     def depth_(self) -> Depth:
-        """The learned depth: ``beta`` and the nearest network's hidden layers."""
+        """The learned depth: ``beta``, and the hidden layers of the nearest network."""
         basis = self.process_.basis
         return Depth(float(getattr(basis.kernel, "beta", np.nan)), basis.depth)
 
     @property
     def n_samples_seen_(self) -> float:
-        """Rows that the model has seen and not forgotten, counted by their weight."""
+        """Total weight of the rows that the model has seen and not forgotten."""
         return self.models_[0].statistics.rows
 
     @property
     def process_(self) -> Process:
-        """The learned prior, in the engine's terms."""
+        """The learned prior process of the first output."""
         return self.models_[0].process
 
-    def _told(self) -> Callable[[Step], bool]:
-        """What is called after every step; true stops learning."""
+    def _make_callback(self) -> Callable[[Step], bool]:
+        """The function called after every step; learning stops if it returns true."""
         context = None
         if hasattr(self, "_init_callback_context"):
             context = self._init_callback_context(max_subtasks=None)
             context.call_on_fit_task_begin(estimator=self)
         callbacks = list(self.callbacks or [])
 
-        def told(step: Step) -> bool:
+        def notify(step: Step) -> bool:
             if self.verbose and (step.number % 10 == 1 or self.verbose > 1):
                 print(
                     f"[{step.seconds:7.1f} s] {step.stage:8} step {step.number:4} "
-                    f"rows {step.rows:10,} bound a row {step.bound:10.5f}",
+                    f"rows {step.rows:10,} bound per row {step.bound:10.5f}",
                     flush=True,
                 )
             stop = [bool(callback(step)) for callback in callbacks]
@@ -406,15 +411,15 @@ class SphericalGP(
                 stop.append(bool(inner.call_on_fit_task_end(estimator=self)))
             return any(stop)
 
-        return told
+        return notify
 
     @property
     def _known(self) -> dict[str, Any]:
-        """What was learned of targets."""
+        """Fitted attributes that describe the targets."""
         return {name: getattr(self, name) for name in ("target_name_", *self._own)}
 
     def summary(self) -> Summary:
-        """What was learned, as a table: print it, or end a notebook's cell with it.
+        """A table of the fitted model, to print or to show in a notebook.
 
         Examples
         --------
@@ -443,9 +448,9 @@ class SphericalGP(
     def save(self, path, metrics=None) -> None:
         """Write the fitted model to one file, to be read by `zonal.load`.
 
-        It holds plain numbers and texts: reading it runs no code. ``metrics``, numbers
-        by name such as scores on held-out rows, are kept with the model and come back
-        as ``metrics_``.
+        The file holds plain numbers and strings, and reading it runs no code.
+        ``metrics``, a dictionary of numbers such as scores on held-out rows, are saved
+        with the model and restored as ``metrics_``.
 
         Examples
         --------
@@ -460,7 +465,7 @@ class SphericalGP(
         """
         check_is_fitted(self)
         parameters = self.get_params(deep=False)
-        # Neither functions nor a generator's state are kept.
+        # Functions and the states of generators are not saved.
         parameters["callbacks"] = None
         if not isinstance(parameters["random_state"], (int, np.integer)):
             parameters["random_state"] = None
@@ -475,24 +480,25 @@ class SphericalGP(
         write(path, contents, "model")
 
 
-def _all_rows(sources: list[Source]) -> Chunk:
-    """The rows of a small table, with all of their targets."""
-    every = [joined(list(source.chunks())) for source in sources]
-    if len(every) == 1:
-        return every[0]
+def _read_rows(sources: list[Source]) -> Chunk:
+    """The rows of a small table, with all of their targets, in memory."""
+    outputs = [joined(list(source.chunks())) for source in sources]
+    if len(outputs) == 1:
+        return outputs[0]
     return dataclasses.replace(
-        every[0], y=np.column_stack([one.targets for one in every])
+        outputs[0], y=np.column_stack([output.targets for output in outputs])
     )
 
 
-def _one_each(values, count: int, name: str) -> np.ndarray | None:
+def _check_per_row(values, n_rows: int, name: str) -> np.ndarray | None:
+    """Numbers with one value per row, from an array or a single number."""
     if values is None:
         return None
     values = np.asarray(values, np.float64)
     if values.ndim == 0:
-        return np.full(count, float(values))
-    if values.shape != (count,):
+        return np.full(n_rows, float(values))
+    if values.shape != (n_rows,):
         raise ValueError(
-            f"{name}.shape == {values.shape}, expected {(count,)}: one for each row"
+            f"{name}.shape == {values.shape}, expected {(n_rows,)}: one for each row"
         )
     return values

@@ -1,4 +1,4 @@
-"""Classification: two classes or many, with probabilities to be trusted."""
+"""Classification with two or more classes and their probabilities."""
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
@@ -32,7 +32,7 @@ callbacks, verbose, random_state, dtype
     Attributes
     ----------
     classes_ : ndarray
-        The classes, in order.
+        The classes, sorted.
     depth_, n_samples_seen_, relevance_, level_weights_, bound_, n_iter_, history_, \
 n_features_in_, feature_names_in_
         As in `SphericalGPRegressor`.
@@ -64,26 +64,26 @@ n_features_in_, feature_names_in_
         weight=None,
         checkpoint=None,
     ):
-        """Learn from a table.
+        """Fit the model to a table.
 
         Parameters
         ----------
         X : array, frame of pandas, polars or pyarrow, path, dataset or `zonal.Stream`
-            The table. Files are read in batches, and never as a whole if they are
-            large (see `zonal.Stream`).
+            The table. Files are read in batches, so that large files need not fit in
+            memory (see `zonal.Stream`).
         y : array of shape (rows,)
-            The classes: texts, numbers or truth values.
+            The classes: strings, numbers or booleans.
         sample_weight : array of shape (rows,), optional
-            How often each row counts: weight two is the row twice.
+            Weight of each row; a weight of two counts the row twice.
         target : str, optional
-            Instead of y: the column of the table that is the target.
+            The column of the table that is the target, instead of ``y``.
         weight : str, optional
-            The column of the table that says how often each row counts.
+            The column of the table that holds the weights.
         checkpoint : path, optional
-            A file to keep the progress of a long fit in. If the fit is cut off, even by
-            a kill, the same call finds the file, goes on, and ends with the same model.
-            A fit that is done removes it; one that a limit or a callback stopped leaves
-            it, to go on with more time.
+            A file that holds the progress of a long fit. If the fit is interrupted,
+            even by a kill, the same call resumes from the file and ends with the same
+            model. A completed fit removes the file; a fit that was stopped by a limit
+            or a callback leaves it, to be continued with more time.
 
         Examples
         --------
@@ -111,10 +111,10 @@ n_features_in_, feature_names_in_
     ):
         """Add rows at the same hyper-parameters; the first call fits.
 
-        ``classes`` are all there are, if the first rows do not have them all. Rows
-        before keep the sites that they had (see `zonal.inference.natural_gradient`),
-        which is close to exact where new rows do not change the picture;
-        ``refresh`` is exact again.
+        ``classes`` lists all classes, for first rows that lack some of them. Earlier
+        rows keep their sites (see `zonal.inference.natural_gradient`), which is close
+        to exact if new rows change the posterior little; ``refresh`` with all rows is
+        exact again.
 
         Examples
         --------
@@ -135,20 +135,24 @@ n_features_in_, feature_names_in_
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
-        every = y if classes is None else np.concatenate([np.asarray(classes), y])
-        labels = Labels.of(every)
+        all_labels = y if classes is None else np.concatenate([np.asarray(classes), y])
+        labels = Labels.of(all_labels)
         if classes is not None and len(labels) > len(np.unique(classes)):
-            raise ValueError(f"y has classes that are not among {list(classes)}")
+            raise ValueError(
+                f"y has classes that are not among {list(classes)}; pass all classes"
+            )
         return {"labels_": labels}
 
     def _targets(self, y, known):
         return known["labels_"].codes(column_or_1d(y))
 
     def _some_targets(self, y):
-        lost = [place for place, one in enumerate(y) if one is None or one != one]
-        if lost:
+        missing = [
+            row for row, label in enumerate(y) if label is None or label != label
+        ]
+        if missing:
             raise ValueError(
-                f"the class of row {lost[0]} of these is missing; remove or name it"
+                f"the class of row {missing[0]} of these is missing; remove or name it"
             )
         return np.unique(y)
 
@@ -173,10 +177,10 @@ n_features_in_, feature_names_in_
                [0.5, 0.5],
                [0. , 1. ]])
         """
-        return self._gathered(X, lambda one: one.probabilities())
+        return self._gather(X, lambda prediction: prediction.probabilities())
 
     def predict_log_proba(self, X):
-        """Logarithms of the probabilities of each class.
+        """Log probability of each class, in the order of ``classes_``.
 
         Examples
         --------
@@ -204,7 +208,7 @@ n_features_in_, feature_names_in_
         return self._labels_of(self.predict_proba(X))
 
     def decision_function(self, X):
-        """Log odds of the second class, or log probabilities of several.
+        """Log odds of the second of two classes, or log probability of each class.
 
         Returns
         -------
@@ -238,30 +242,30 @@ n_features_in_, feature_names_in_
         chosen = self.predict_log_proba(X)[np.arange(len(codes)), codes]
         return float(np.average(chosen, weights=sample_weight))
 
-    def _labels_of(self, chance: np.ndarray) -> np.ndarray:
-        return self.classes_[chance.argmax(axis=1)]
+    def _labels_of(self, probabilities: np.ndarray) -> np.ndarray:
+        return self.classes_[probabilities.argmax(axis=1)]
 
     def _likelihood(self, known):
-        count, chosen = len(known["labels_"]), self.likelihood
+        n_classes, chosen = len(known["labels_"]), self.likelihood
         if isinstance(chosen, ClassLikelihood):
             return chosen
         if chosen == "auto":
-            chosen = "logit" if count == 2 else "softmax"
+            chosen = "logit" if n_classes == 2 else "softmax"
         if chosen == "softmax":
-            return Softmax(count)
+            return Softmax(n_classes)
         if chosen not in ("logit", "probit"):
             raise ValueError(
-                "likelihood is 'auto', 'logit', 'probit' or 'softmax', "
+                "likelihood must be 'auto', 'logit', 'probit' or 'softmax', "
                 f"not {self.likelihood!r}"
             )
-        if count > 2:
+        if n_classes > 2:
             raise ValueError(
-                f"there are {count} classes; {chosen!r} tells two apart: "
-                "take 'softmax' or 'auto'"
+                f"there are {n_classes} classes, but {chosen!r} is for two; use "
+                "'softmax' or 'auto'"
             )
         return Bernoulli(chosen)
 
-    def _gathered(self, X, read) -> np.ndarray:
-        """Something of the predictions of all rows."""
+    def _gather(self, X, read) -> np.ndarray:
+        """Concatenate the values that ``read`` takes from the predictions of blocks."""
         parts = [read(self.models_[0].predict(x)) for x in self._blocks(X)]
         return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Fitted estimators, read from files."""
+"""Load fitted estimators from files."""
 
 import os
 
@@ -15,9 +15,9 @@ _ESTIMATORS = {
 
 
 def load(path: str | os.PathLike) -> SphericalGPRegressor | SphericalGPClassifier:
-    """Read a model that ``save`` wrote; it predicts the same to the last bit.
+    """A fitted model from a file that ``save`` wrote, with bit-identical predictions.
 
-    The file holds plain numbers, and reading it runs no code.
+    The file holds plain numbers and strings, and reading it runs no code.
 
     Examples
     --------
@@ -32,11 +32,14 @@ def load(path: str | os.PathLike) -> SphericalGPRegressor | SphericalGPClassifie
     >>> bool(np.all(model.predict(X) == again.predict(X)))
     True
     """
-    found = read(path, "model")
-    kind = _ESTIMATORS.get(found.get("estimator", ""))
+    contents = read(path, "model")
+    kind = _ESTIMATORS.get(contents.get("estimator", ""))
     if kind is None:
-        raise FileError(f"{os.fspath(path)} holds no estimator that zonal knows")
-    model = kind(**found["parameters"])
-    model._accept(found["columns"], found["models"], found["known"])
-    model.metrics_ = found["metrics"]
+        raise FileError(
+            f"{os.fspath(path)} contains no known estimator; it may have been written "
+            "by a newer version of zonal"
+        )
+    model = kind(**contents["parameters"])
+    model._accept(contents["columns"], contents["models"], contents["known"])
+    model.metrics_ = contents["metrics"]
     return model

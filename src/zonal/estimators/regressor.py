@@ -1,4 +1,4 @@
-"""Regression: numbers and counts, with all that is known of a new target."""
+"""Regression of numbers and counts, with predictive distributions."""
 
 from collections.abc import Iterator
 
@@ -29,56 +29,59 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     Parameters
     ----------
     n_features : int, default=512
-        Features to learn with.
+        Number of features to learn the kernel with.
     solve_features : int, optional
-        Features to solve with: the kernel is learned with few and solved with many. By
-        default up to four times as many, as long as a pass with them takes seconds:
-        2048 for up to a hundred thousand rows, as many as learned with for millions,
-        and for likelihoods other than normal noise.
+        Number of features of the final model, which may be larger. By default up to
+        four times ``n_features``, as long as a pass over the rows takes seconds: 2048
+        for up to a hundred thousand rows, and ``n_features`` for millions of rows and
+        for likelihoods other than normal noise.
     n_neighbors : int, default=0
-        Nearest rows to predict from, instead of features; 0 for features. Rough
-        functions gain most, and fits are many times faster; 64 to 256 are good choices.
-        The rows are then stored in the model. With normal noise only, and not on
-        clusters.
+        Number of nearest rows to predict from, instead of features; 0 uses features.
+        It is most accurate for rough functions, and fits are many times faster; 64 to
+        256 are good choices. The model then stores the rows. Only for normal noise, and
+        not on clusters.
     kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
-        The network whose infinitely wide limit is the prior. All but
-        ``"continuous-depth"`` have as many layers as ``depth`` says, or one.
+        The network whose infinitely wide limit is the prior. ``"ntk"`` and
+        ``"arc-cosine"`` have ``depth`` hidden layers, or one by default.
     layout : {"banded", "sparse", "harmonics"}
-        How features are spent on frequencies (see `zonal.prior.bands`).
+        How features are allotted to frequencies (see `zonal.prior.bands`).
     likelihood : str or a zonal likelihood, default="auto"
-        How targets scatter: ``"gaussian"`` (what ``"auto"`` is here), normally;
-        ``"student-t"``, with outliers; ``"heteroscedastic"``, with noise that changes
-        from row to row; ``"poisson"``, as counts; ``"negative-binomial"``, as counts
-        that scatter more.
+        Distribution of targets: ``"gaussian"``, normal noise (the same as ``"auto"``);
+        ``"student-t"``, noise with outliers; ``"heteroscedastic"``, noise that varies
+        from row to row; ``"poisson"``, counts; ``"negative-binomial"``, counts with
+        overdispersion.
     depth : int, optional
-        Number of hidden layers, if it is not to be learned; the kernel is then
+        Number of hidden layers; learned by default. If it is given, the kernel is
         ``"ntk"`` unless it is ``"arc-cosine"``.
     geometry : {"sphere"} or a pair of columns, optional
         ``"sphere"``: rows are latitude and longitude in degrees, or unit vectors. A
-        pair names the columns of latitude and longitude beside ordinary ones.
+        pair names the columns of latitude and longitude among ordinary ones.
     categories : {"auto", "error"} or a list of columns, default="auto"
-        Which columns are categories: those of texts, none, or further ones by name.
+        Categorical columns: ``"auto"`` are those of strings, a list names further ones,
+        and ``"error"`` raises for columns of strings.
     missing : {"error", "indicator"}, default="error"
-        Whether missing values are refused, or filled and told of by a column.
+        ``"error"`` raises for missing values; ``"indicator"`` fills them and adds a
+        column that marks them.
     max_time : float, optional
-        Seconds after which learning stops; the model is then solved with what has
-        been reached. A limit below fifty also means fewer features to solve with.
+        Seconds after which learning stops; the model is then solved with the
+        hyper-parameters reached. A limit below fifty seconds also reduces the default
+        of ``solve_features``.
     early_stopping : bool, default=False
-        Whether to keep ``validation_fraction`` of the rows aside while learning and to
-        stop where they are not predicted better any more.
+        Whether to hold out validation rows while learning, and to stop when their
+        predictions no longer improve.
     validation_fraction : float, default=0.1
-        Rows to keep aside with ``early_stopping``.
+        Fraction of the rows used for validation with ``early_stopping``.
     warm_start : bool, default=False
-        Whether ``fit`` starts from the kernel of the fit before.
+        Whether ``fit`` starts from the kernel of the previous fit.
     callbacks : list of functions, optional
-        Called with a `Step` after every step; one that returns true stops learning.
+        Called with a `Step` after every step; learning stops if one returns true.
         (With scikit-learn 1.9, ``set_callbacks`` takes its own callbacks too.)
     verbose : int, default=0
-        Whether to print steps: 1 for some, 2 for all.
+        Steps to print: 0 for none, 1 for every tenth, 2 for all.
     random_state : int, RandomState or None, default=0
-        Every random choice follows from it.
+        Seed of all random choices.
     dtype : {"auto", "float32", "float64"}, default="auto"
-        Precision of features; ``"auto"`` takes float64 where it costs seconds.
+        Precision of features; ``"auto"`` uses float64 where it takes only seconds.
 
     Attributes
     ----------
@@ -86,9 +89,9 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         ``beta``, the decay of the spectrum within bands of levels, and ``layers``, the
         depth of the network whose whole spectrum is nearest to the learned one.
     n_samples_seen_ : float
-        Rows that the model has seen and not forgotten, counted by their weight.
+        Total weight of the rows that the model has seen and not forgotten.
     relevance_ : ndarray of shape (n_features_in_,)
-        Each column's share in telling rows apart; they sum to one.
+        Share of each column in the distances between rows; the values sum to one.
     level_weights_ : ndarray
         Prior variance of each frequency level, in units of the target's variance.
     noise_ : float, or ndarray of shape (n_outputs,)
@@ -96,11 +99,11 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     bound_ : float
         Lower bound on the log marginal likelihood of all rows.
     n_iter_ : int
-        Steps of learning.
+        Number of learning steps.
     history_ : structured ndarray
-        Stage, number, rows, bound and seconds of every step.
+        Stage, number, rows, bound per row and seconds of every step.
     n_features_in_, feature_names_in_
-        Columns of the table that was fitted to, and their names if they are texts.
+        Number of columns of the fitted table, and their names if they are strings.
 
     Examples
     --------
@@ -136,33 +139,33 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         exposure=None,
         checkpoint=None,
     ):
-        """Learn from a table.
+        """Fit the model to a table.
 
         Parameters
         ----------
         X : array, frame of pandas, polars or pyarrow, path, dataset or `zonal.Stream`
-            The table. Files are read in batches, and never as a whole if they are
-            large (see `zonal.Stream`).
+            The table. Files are read in batches, so that large files need not fit in
+            memory (see `zonal.Stream`).
         y : array of shape (rows,) or (rows, outputs)
-            The targets. Several outputs share features and have noise of their own.
+            The targets. Several outputs share their features; each has its own noise.
         sample_weight : array of shape (rows,), optional
-            How often each row counts: weight two is the row twice.
+            Weight of each row; a weight of two counts the row twice.
         target : str or list of str, optional
-            Instead of y: the column, or columns, of the table that are the target.
+            The column or columns of the table that are the target, instead of ``y``.
         weight : str, optional
-            The column of the table that says how often each row counts.
+            The column of the table that holds the weights.
         exposure : array of shape (rows,), or str with ``target``, optional
-            For counts: what each row's rate is multiplied by, such as hours watched or
-            people at risk; or the column of the table that says so.
+            For counts: the factor of each row's rate, such as hours of observation or
+            people at risk; or the column of the table that holds it.
         checkpoint : path, optional
-            A file to keep the progress of a long fit in. If the fit is cut off, even by
-            a kill, the same call finds the file, goes on, and ends with the same model.
-            A fit that is done removes it; one that a limit or a callback stopped leaves
-            it, to go on with more time.
+            A file that holds the progress of a long fit. If the fit is interrupted,
+            even by a kill, the same call resumes from the file and ends with the same
+            model. A completed fit removes the file; a fit that was stopped by a limit
+            or a callback leaves it, to be continued with more time.
 
         Examples
         --------
-        A table with its target in it, and counts over unequal hours:
+        A table that contains its target, and counts over unequal hours:
 
         >>> import pyarrow
         >>> from zonal import SphericalGPRegressor
@@ -188,17 +191,17 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         return likelihood_of(self.likelihood).takes_exposure
 
     def _learned_of_targets(self, y):
-        y = self._numbers(y)
+        y = self._check_numbers(y)
         several = y.ndim == 2 and y.shape[1] > 1
         if several and not likelihood_of(self.likelihood).conjugate:
             raise ValueError(
                 f"several targets need likelihood='gaussian', not {self.likelihood!r}; "
-                "fit one model for each"
+                "fit one model per target"
             )
         return {"outputs_shape_": y.shape[1:]}
 
     def _targets(self, y, known):
-        y = self._numbers(y)
+        y = self._check_numbers(y)
         if y.shape[1:] != tuple(known["outputs_shape_"]):
             raise ValueError(
                 f"y has shape {y.shape}; the model was fitted to targets of shape "
@@ -206,12 +209,12 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
             )
         return y[:, 0] if y.shape[1:] == (1,) else y
 
-    def _numbers(self, y) -> np.ndarray:
+    def _check_numbers(self, y) -> np.ndarray:
         y = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
         return np.asarray(y, np.float64)
 
     def _some_targets(self, y):
-        # Their shape is all there is to know. A copy: a view would keep all of them.
+        # Only the shape matters. A copy, because a view would keep all rows in memory.
         return y[:1].copy()
 
     def _describe(self):
@@ -222,11 +225,11 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     def predict(self, X, return_std=False, *, exposure=None):
         """Mean of a new target at each row, and its standard deviation on request.
 
-        The deviation is that of a new target, noise included, and calibrated: each
-        row of the table, predicted from all the others, has told how wide it must be.
+        The standard deviation includes the noise, and is calibrated on leave-one-out
+        residuals of the fitted rows.
 
-        Counts are those of an ``exposure`` of one, unless it is given: one number for
-        each row, one for all of them, or the name of a column.
+        Counts are predicted for an ``exposure`` of one by default; pass one number per
+        row, one number for all rows, or the name of a column.
 
         Returns
         -------
@@ -243,17 +246,19 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         (True, True)
         """
         if not return_std:
-            return self._gathered(X, lambda one: one.mean, exposure)
-        # Both from one prediction: columns of mean and deviation.
-        both = self._gathered(
+            return self._gather(X, lambda prediction: prediction.mean, exposure)
+        # Predict once: columns are mean and standard deviation.
+        both = self._gather(
             X,
-            lambda one: np.column_stack([one.mean, np.sqrt(one.variance_y)]),
+            lambda prediction: np.column_stack(
+                [prediction.mean, np.sqrt(prediction.variance_y)]
+            ),
             exposure,
         )
         return both[:, 0], both[:, 1]
 
     def score(self, X, y, sample_weight=None, *, exposure=None):
-        """Share of the targets' variance that the mean explains, R².
+        """R², the share of the targets' variance that the predicted mean explains.
 
         Examples
         --------
@@ -267,7 +272,7 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         return r2_score(y, mean, sample_weight=sample_weight)
 
     def predict_interval(self, X, coverage=0.9, *, exposure=None):
-        """Central intervals that hold a new target with a probability of ``coverage``.
+        """Central intervals that contain a new target with probability ``coverage``.
 
         Returns
         -------
@@ -284,12 +289,12 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         True
         """
         if not 0 < coverage < 1:
-            raise ValueError(f"coverage lies between 0 and 1; {coverage} does not")
-        ends = [(1 - coverage) / 2, (1 + coverage) / 2]
-        return self.predict_quantiles(X, ends, exposure=exposure)
+            raise ValueError(f"coverage must lie between 0 and 1, not {coverage}")
+        levels = [(1 - coverage) / 2, (1 + coverage) / 2]
+        return self.predict_quantiles(X, levels, exposure=exposure)
 
     def predict_quantiles(self, X, alpha, *, exposure=None):
-        """Quantiles of a new target.
+        """Quantiles of a new target at each row; ``alpha`` lists their probabilities.
 
         Returns
         -------
@@ -307,15 +312,19 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         """
         levels = np.atleast_1d(np.asarray(alpha, np.float64))
         if not np.all((levels > 0) & (levels < 1)):
-            raise ValueError(f"quantiles lie between 0 and 1; {alpha} do not")
-        return self._gathered(X, lambda one: one.quantiles(levels), exposure)
+            raise ValueError(
+                f"probabilities of quantiles must lie between 0 and 1, not {alpha}"
+            )
+        return self._gather(
+            X, lambda prediction: prediction.quantiles(levels), exposure
+        )
 
     def predict_dist(self, X, *, exposure=None):
         """The distribution of a new target at each row.
 
         Returns
         -------
-        PredictiveDistribution, or a list of them, one for each output
+        PredictiveDistribution, or a list with one per output
 
         Examples
         --------
@@ -326,18 +335,21 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         >>> distribution = model.predict_dist([[0.0], [0.5]])
         >>> distribution.mean().round(1)
         array([0. , 0.5])
-        >>> distribution.cdf(0.25).round(2)      # the chance of less than that
+        >>> distribution.cdf(0.25).round(2)      # probability of at most 0.25
         array([0.99, 0.  ])
         """
-        blocks = [self._predictions(*block) for block in self._exposed(X, exposure)]
-        found = [
+        blocks = [
+            self._predictions(*block)
+            for block in self._blocks_with_exposure(X, exposure)
+        ]
+        distributions = [
             PredictiveDistribution(Prediction.joined(parts))
             for parts in map(list, zip(*blocks, strict=True))
         ]
-        return found if self.outputs_shape_ else found[0]
+        return distributions if self.outputs_shape_ else distributions[0]
 
     def sample_y(self, X, n_samples=1, random_state=0, *, exposure=None):
-        """New targets drawn at random, a function and its noise each.
+        """Random draws of new targets; each draw is a function plus noise.
 
         Returns
         -------
@@ -360,14 +372,14 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         draws = []
         for model in self.models_:
             draw = model.sample_targets(n_samples, generator)
-            blocks = [draw(*block) for block in self._exposed(X, exposure)]
+            blocks = [draw(*block) for block in self._blocks_with_exposure(X, exposure)]
             draws.append(np.concatenate(blocks))
         if not self.outputs_shape_:
             return draws[0]
         return np.stack(draws, axis=1)
 
     def log_score(self, X, y, sample_weight=None, *, exposure=None):
-        """Mean log predictive density of targets; higher is better.
+        """Mean log predictive density per row; higher is better.
 
         Examples
         --------
@@ -383,16 +395,22 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         check_consistent_length(X, y, sample_weight)
         y = self._targets(y, self._known)
         columns = y.reshape(len(y), -1).T
-        start, density = 0, []
-        for x, exposed in self._exposed(X, exposure):
+        start, densities = 0, []
+        for x, block_exposure in self._blocks_with_exposure(X, exposure):
             rows = slice(start, start + len(x))
             start += len(x)
-            pairs = zip(self._predictions(x, exposed), columns, strict=True)
-            density.append(sum(one.log_density(c[rows]) for one, c in pairs))
-        return float(np.average(np.concatenate(density), weights=sample_weight))
+            pairs = zip(self._predictions(x, block_exposure), columns, strict=True)
+            densities.append(
+                sum(
+                    prediction.log_density(column[rows]) for prediction, column in pairs
+                )
+            )
+        return float(np.average(np.concatenate(densities), weights=sample_weight))
 
-    def _exposed(self, X, exposure) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """A table as numbers, some rows at a time, each with its exposure."""
+    def _blocks_with_exposure(
+        self, X, exposure
+    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Blocks of rows as numbers, each with its exposure."""
         check_is_fitted(self)
         self._check_exposure(exposure)
         if exposure is None:
@@ -403,31 +421,36 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
             X = Stream.of(X) if stream is None else stream
             exposure = exposure_of(X, exposure)
         single = np.ndim(exposure) == 0
-        every = np.atleast_1d(np.asarray(exposure, np.float64))
-        positive(every, "exposure", len(every), 0)
+        values = np.atleast_1d(np.asarray(exposure, np.float64))
+        positive(values, "exposure", len(values), 0)
         start = 0
         for x in self._blocks(X):
             rows = slice(start, start + len(x))
             start += len(x)
-            part = np.repeat(every, len(x)) if single else every[rows]
-            if len(part) == len(x):
-                yield x, part
-        if not single and start != len(every):
+            block = np.repeat(values, len(x)) if single else values[rows]
+            if len(block) == len(x):
+                yield x, block
+        if not single and start != len(values):
             raise ValueError(
-                f"X has {start} rows and exposure has {len(every)}: give one for each "
-                "row"
+                f"X has {start} rows and exposure has {len(values)}: give one number "
+                "per row"
             )
 
     def _predictions(
         self, x: np.ndarray, exposure: np.ndarray | None
     ) -> list[Prediction]:
-        """Predictions of each output's model at some rows."""
+        """The prediction of each output for a block of rows."""
         return [model.predict(x, exposure=exposure) for model in self.models_]
 
-    def _gathered(self, X, read, exposure) -> np.ndarray:
-        """Something of the predictions of all rows; outputs are the last axis."""
+    def _gather(self, X, read, exposure) -> np.ndarray:
+        """Concatenate the values that ``read`` takes from the predictions of blocks.
+
+        Several outputs are the last axis.
+        """
         blocks = []
-        for block in self._exposed(X, exposure):
-            parts = [read(one) for one in self._predictions(*block)]
-            blocks.append(np.stack(parts, axis=-1) if self.outputs_shape_ else parts[0])
+        for block in self._blocks_with_exposure(X, exposure):
+            outputs = [read(prediction) for prediction in self._predictions(*block)]
+            blocks.append(
+                np.stack(outputs, axis=-1) if self.outputs_shape_ else outputs[0]
+            )
         return np.concatenate(blocks)

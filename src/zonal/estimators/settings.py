@@ -1,4 +1,4 @@
-"""From the words of an estimator's parameters to the parts of the engine."""
+"""Convert the parameters of an estimator to kernels, likelihoods and recipes."""
 
 from typing import Any
 
@@ -27,12 +27,14 @@ _LIKELIHOODS = {
 
 
 def kernel_of(kernel: str | Kernel, depth: int | None) -> Kernel | None:
-    """The kernel to start from, or None where the engine is to choose."""
+    """The kernel to start from, or None if it is to be chosen by learning."""
     if isinstance(kernel, Kernel):
         return kernel
     if kernel not in _KERNELS:
         known = ", ".join(map(repr, _KERNELS))
-        raise ValueError(f"kernel is one of {known} or a zonal kernel, not {kernel!r}")
+        raise ValueError(
+            f"kernel must be one of {known} or a zonal kernel, not {kernel!r}"
+        )
     if kernel == "arc-cosine":
         return ArcCosine(depth=1 if depth is None else depth)
     if kernel == "ntk" or depth is not None:
@@ -41,34 +43,34 @@ def kernel_of(kernel: str | Kernel, depth: int | None) -> Kernel | None:
 
 
 def likelihood_of(likelihood: str | Likelihood) -> Likelihood:
-    """A likelihood for numbers, by its name."""
+    """The likelihood of numbers with this name; a likelihood is returned as it is."""
     if isinstance(likelihood, Likelihood):
         return likelihood
     if likelihood not in _LIKELIHOODS:
         known = ", ".join(map(repr, _LIKELIHOODS))
-        raise ValueError(f"likelihood is one of {known}, not {likelihood!r}")
+        raise ValueError(f"likelihood must be one of {known}, not {likelihood!r}")
     return _LIKELIHOODS[likelihood]()
 
 
 def sphere_of(geometry: Any, n_inputs: int) -> Sphere | None:
-    """The sphere that whole rows lie on, or None where they are ordinary columns."""
+    """The sphere that whole rows lie on, or None if columns are ordinary."""
     if not isinstance(geometry, str):
         return None
     if geometry != "sphere":
         raise ValueError(
-            "geometry is None, 'sphere' or the two columns of latitude and longitude, "
-            f"not {geometry!r}"
+            "geometry must be None, 'sphere' or the two columns of latitude and "
+            f"longitude, not {geometry!r}"
         )
     if n_inputs < 2:
         raise ValueError(
             "geometry='sphere' needs latitude and longitude, or the coordinates of "
-            f"unit vectors; there is {n_inputs} column"
+            f"unit vectors, but X has {n_inputs} column"
         )
     return LatitudeLongitude() if n_inputs == 2 else UnitVectors(n_inputs)
 
 
 def recipe_of(estimator: Any, sphere: Sphere | None) -> Recipe:
-    """The recipe that an estimator's parameters ask for."""
+    """The recipe that corresponds to an estimator's parameters."""
     fraction = estimator.validation_fraction if estimator.early_stopping else 0.0
     return Recipe(
         n_features=estimator.n_features,
@@ -85,6 +87,7 @@ def recipe_of(estimator: Any, sphere: Sphere | None) -> Recipe:
 
 
 def seed_of(random_state: Any) -> int:
+    """An integer seed from ``random_state``; None gives a new one on every call."""
     if isinstance(random_state, (int, np.integer)):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))

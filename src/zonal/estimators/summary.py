@@ -1,4 +1,4 @@
-"""Summaries: what a fitted model has learned, for a person to read."""
+"""Summaries of fitted models, as text and HTML."""
 
 import dataclasses
 import html
@@ -8,19 +8,19 @@ import numpy as np
 
 __all__ = ["Summary", "captured_of", "summary_of"]
 
-# Columns and levels that a summary tells of.
-_MOST = 10
+# Maximum number of columns in a summary.
+_MAX_COLUMNS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Names and values with a word on what they mean, as text and as HTML."""
+    """A table of names, values and their meanings, as text and HTML."""
 
     title: str
     rows: tuple[tuple[str, str, str], ...]
 
     def __str__(self) -> str:
-        widths = [max(len(row[place]) for row in self.rows) for place in (0, 1)]
+        widths = [max(len(row[index]) for row in self.rows) for index in (0, 1)]
         lines = [
             f"{name:<{widths[0]}}  {value:>{widths[1]}}  {meaning}".rstrip()
             for name, value, meaning in self.rows
@@ -40,14 +40,14 @@ class Summary:
 
 
 def summary_of(estimator: Any) -> Summary:
-    """What a fitted estimator has learned."""
+    """The summary of a fitted estimator."""
     process, first = estimator.process_, estimator.models_[0]
     basis, depth = process.basis, estimator.depth_
     rows = first.statistics.rows
     table = [
         ("rows", f"{rows:,.0f}", "counted by weight"),
         ("columns", f"{estimator.n_features_in_}", _columns(estimator)),
-        ("features", f"{basis.n_features}", "spherical harmonics to solve with"),
+        ("features", f"{basis.n_features}", "spherical harmonics in the solution"),
         (
             "depth",
             f"{depth.layers}",
@@ -56,17 +56,17 @@ def summary_of(estimator: Any) -> Summary:
         (
             "bound",
             f"{estimator.bound_ / max(rows, 1):.4f}",
-            "log evidence a row, at least",
+            "log evidence per row (lower bound)",
         ),
-        ("steps", f"{estimator.n_iter_}", "of learning"),
+        ("steps", f"{estimator.n_iter_}", "learning steps"),
     ]
     noise = getattr(estimator, "noise_", None)
     if noise is not None and np.all(np.isfinite(noise)):
-        value = ", ".join(f"{one:.4g}" for one in np.atleast_1d(noise))
+        value = ", ".join(f"{deviation:.4g}" for deviation in np.atleast_1d(noise))
         table.append(("noise", value, "standard deviation, in the target's units"))
     table.append(first.likelihood.described)
-    whole = float(basis.variance) * basis.total_energy
-    table += _levels(estimator.level_weights_, whole)
+    total = float(basis.variance) * basis.total_energy
+    table += _levels(estimator.level_weights_, total)
     table += [
         (f"band {name}", f"{share:.2%}", "captured by its features")
         for name, share in captured_of(estimator)
@@ -79,29 +79,30 @@ def _columns(estimator: Any) -> str:
     outputs = len(estimator.columns_.outputs)
     if outputs == estimator.n_features_in_:
         return ""
-    return f"as {outputs} numbers"
+    return f"encoded as {outputs} numbers"
 
 
 def _beta(depth: Any) -> str:
     return f", β = {depth.beta:.3g}" if np.isfinite(depth.beta) else ""
 
 
-def _levels(weights: np.ndarray, whole: float) -> list[tuple[str, str, str]]:
-    """Shares of the first levels and of all others in the prior variance."""
-    shares = weights[:3] / max(whole, np.finfo(np.float64).tiny)
+def _levels(weights: np.ndarray, total: float) -> list[tuple[str, str, str]]:
+    """Shares of the prior variance in the first levels and in all others."""
+    shares = weights[:3] / max(total, np.finfo(np.float64).tiny)
     names = ("constant", "linear", "quadratic")
-    found = [
+    first_levels = [
         (f"level {level}", f"{share:.1%}", f"of the prior variance ({name})")
         for level, (share, name) in enumerate(zip(shares, names, strict=False))
     ]
     rest = 1 - float(shares.sum())
-    return [*found, ("levels 3 up", f"{max(rest, 0.0):.1%}", "of the prior variance")]
+    rest = f"{max(rest, 0.0):.1%}"
+    return [*first_levels, ("levels 3+", rest, "of the prior variance")]
 
 
 def captured_of(estimator: Any) -> list[tuple[str, float]]:
-    """Bands whose harmonics are not all features, and how much of each is captured.
+    """Bands whose harmonics are not all features, and the captured share of each.
 
-    An average over the rows that were fitted to.
+    Shares are averages over the fitted rows.
     """
     first = estimator.models_[0]
     basis = first.process.basis
@@ -109,13 +110,13 @@ def captured_of(estimator: Any) -> list[tuple[str, float]]:
         return []
     table = first.statistics.uncaptured
     count = table.count.astype(np.float64)
-    whole = float(count @ table.prior)
-    if whole <= 0:
+    total = float(count @ table.prior)
+    if total <= 0:
         return []
-    lost = count @ table.parts / whole
+    uncaptured = count @ table.parts / total
     return [
         (str(basis.bands[index].name), float(1 - share))
-        for index, share in zip(basis.incomplete, lost, strict=True)
+        for index, share in zip(basis.incomplete, uncaptured, strict=True)
     ]
 
 
@@ -125,11 +126,11 @@ def _relevance(estimator: Any) -> list[tuple[str, str, str]]:
         return []
     order = np.argsort(-shares, kind="stable")
     names = estimator.columns_.names
-    found = [
-        (f"column {names[place]}", f"{shares[place]:.1%}", "relevance")
-        for place in order[:_MOST]
+    table = [
+        (f"column {names[column]}", f"{shares[column]:.1%}", "relevance")
+        for column in order[:_MAX_COLUMNS]
     ]
-    if len(order) > _MOST:
-        rest = shares[order[_MOST:]].sum()
-        found.append((f"{len(order) - _MOST} more", f"{rest:.1%}", "relevance"))
-    return found
+    if len(order) > _MAX_COLUMNS:
+        rest = shares[order[_MAX_COLUMNS:]].sum()
+        table.append((f"{len(order) - _MAX_COLUMNS} more", f"{rest:.1%}", "relevance"))
+    return table

@@ -25,23 +25,24 @@ __all__ = ["SphericalHarmonicFeatures"]
 class SphericalHarmonicFeatures(
     TableMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
-    """Rows as features whose products are the kernel of an infinitely wide network.
+    """Features whose inner products are the kernel of an infinitely wide network.
 
-    For linear models, and whatever else takes features. Columns are standardised and
-    weigh the same; nothing is learned from a target.
+    For linear models and other estimators that take features. Columns are standardised
+    and have equal scales; nothing is learned from a target.
 
     Parameters
     ----------
     n_features : int, default=256
-        Columns of the result, at most.
+        Maximum number of columns of the result.
     scale : float, default=1.0
-        How far apart rows lie on the sphere: smaller makes smoother features.
+        Scale of the standardised columns on the sphere; smaller values give smoother
+        features.
     kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
-        The kernel that products of features stand for.
+        The kernel that inner products of features approximate.
     layout : {"banded", "sparse", "harmonics"}
-        How features are spent on frequencies.
+        How features are allotted to frequencies (see `zonal.prior.bands`).
     depth : int, optional
-        Number of hidden layers, for a network instead of ``"continuous-depth"``.
+        Number of hidden layers of a network, instead of ``"continuous-depth"``.
     geometry, categories, missing, random_state
         As in `SphericalGPRegressor`.
 
@@ -97,12 +98,12 @@ class SphericalHarmonicFeatures(
         columns = self._learned_columns([X])
         x = columns.matrix(X)
         sphere = sphere_of(self.geometry, x.shape[1])
-        # The target of an input alone is nothing in particular.
-        nothing = np.arange(len(x), dtype=np.float64)
-        scaling = Scaling.learn(ArraySource(x, nothing))
+        # Scaling needs a target that varies; any will do, as only inputs are scaled.
+        placeholder = np.arange(len(x), dtype=np.float64)
+        scaling = Scaling.learn(ArraySource(x, placeholder))
         if sphere is None:
-            even = ARD.isotropic(x.shape[1])
-            sphere = ARD(np.asarray(even.scales) * float(self.scale))
+            isotropic = ARD.isotropic(x.shape[1])
+            sphere = ARD(np.asarray(isotropic.scales) * float(self.scale))
         else:
             scaling = scaling.of_target_only()
         kernel = kernel_of(self.kernel, self.depth) or ContinuousDepth()
@@ -120,23 +121,23 @@ class SphericalHarmonicFeatures(
         return self
 
     def transform(self, X):
-        """Features of some rows, of shape (rows, at most ``n_features``).
+        """Features of rows, of shape (rows, at most ``n_features``).
 
         Examples
         --------
         >>> from zonal import SphericalHarmonicFeatures
         >>> X = np.random.default_rng(0).normal(size=(50, 2))
-        >>> features = SphericalHarmonicFeatures(200).fit(X)
-        >>> found = features.transform(X)
-        >>> kernel = features.basis_.covariance(features.scaling_.inputs(X))
-        >>> bool(np.abs(found @ found.T - kernel).max() < 0.1 * kernel.max())
+        >>> transformer = SphericalHarmonicFeatures(200).fit(X)
+        >>> features = transformer.transform(X)
+        >>> kernel = transformer.basis_.covariance(transformer.scaling_.inputs(X))
+        >>> bool(np.abs(features @ features.T - kernel).max() < 0.1 * kernel.max())
         True
         """
         check_is_fitted(self)
         with quiet_phases():
             frame = whiten(self.basis_, np.float64)
-        parts = []
+        features = []
         for x in self._blocks(X):
             scaled = ArraySource(self.scaling_.inputs(x), np.zeros(len(x)))
-            parts += chunk_results(lambda chunk: frame.features(chunk.x), scaled)
-        return np.concatenate(parts)
+            features += chunk_results(lambda chunk: frame.features(chunk.x), scaled)
+        return np.concatenate(features)

@@ -1,4 +1,4 @@
-"""What becomes of a model after its fit: rows come and go, models are merged."""
+"""Update a fitted model: add rows, forget rows, merge models."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["ChangingGP"]
 
 
 class ChangingGP(SphericalGP):
-    """A Gaussian process that rows are added to and taken out of."""
+    """A Gaussian process that can add, forget and merge rows after its fit."""
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -30,8 +30,8 @@ class ChangingGP(SphericalGP):
     ):
         """Add rows at the same hyper-parameters; the first call fits.
 
-        With normal noise the result is exact, whatever the order that rows come in.
-        With other likelihoods, rows before keep the sites that they had (see
+        With normal noise the result is exact, whatever the order of the rows. With
+        other likelihoods, earlier rows keep their sites (see
         `zonal.inference.natural_gradient`); ``refresh`` with all rows is exact again.
 
         Examples
@@ -62,9 +62,9 @@ class ChangingGP(SphericalGP):
         weight=None,
         exposure=None,
     ):
-        """Take rows out of the model, as if they had never been in its sums.
+        """Remove rows from the model, as if it had never seen them.
 
-        Hyper-parameters stay, and with normal noise the result is exact.
+        Hyper-parameters stay the same. With normal noise the result is exact.
 
         Examples
         --------
@@ -89,9 +89,9 @@ class ChangingGP(SphericalGP):
         return self
 
     def merge(self, other: "ChangingGP"):
-        """Add the rows that another model has seen; both come from the same fit.
+        """Add the rows of another model that comes from the same fit.
 
-        ``emptied`` makes models for other shards to fill with ``partial_fit``.
+        ``emptied`` makes empty models that other processes fill with ``partial_fit``.
 
         Examples
         --------
@@ -108,7 +108,8 @@ class ChangingGP(SphericalGP):
         check_is_fitted(other)
         if type(self) is not type(other) or len(self.models_) != len(other.models_):
             raise ValueError(
-                "only models of the same kind and number of targets can be merged"
+                "only models of the same kind and number of targets can be merged; "
+                "merge models that come from the same fit"
             )
         pairs = zip(self.models_, other.models_, strict=True)
         models = tuple(ours.merge(theirs) for ours, theirs in pairs)
@@ -116,7 +117,7 @@ class ChangingGP(SphericalGP):
         return self
 
     def emptied(self):
-        """A model with the same hyper-parameters that has seen no rows.
+        """A model with the same hyper-parameters and no rows.
 
         Examples
         --------
@@ -132,7 +133,7 @@ class ChangingGP(SphericalGP):
         """
         check_is_fitted(self)
         models = tuple(model.emptied() for model in self.models_)
-        return self._like_me({}, models)
+        return self._clone_fitted({}, models)
 
     def copy_with(
         self,
@@ -145,10 +146,10 @@ class ChangingGP(SphericalGP):
         weight=None,
         exposure=None,
     ):
-        """The same kernel solved on rows with more features, or with fewer.
+        """A model with the same kernel, solved with more or fewer features.
 
-        There are no more than the rows can tell apart.
-        A model keeps no rows, so they are given again; nothing is learned anew.
+        It has at most one feature per distinct row. A model stores no rows, so pass
+        them again; hyper-parameters stay the same.
 
         Examples
         --------
@@ -163,8 +164,8 @@ class ChangingGP(SphericalGP):
         check_is_fitted(self)
         if self.n_neighbors:
             raise ValueError(
-                "a model that predicts from neighbours has no features; fit with "
-                "n_neighbors=0 for features"
+                "a model that predicts from neighbours has no features; fit it with "
+                "n_neighbors=0 to use features"
             )
         given = Given(X, y, sample_weight, target, weight, exposure)
         sources = self._sources(given)
@@ -175,7 +176,7 @@ class ChangingGP(SphericalGP):
         if recipe.layout == "banded":
             start = reduced(start, n_features)
         models = self._learned(sources, self._known, recipe, start, lambda step: False)
-        return self._like_me({"solve_features": n_features}, models)
+        return self._clone_fitted({"solve_features": n_features}, models)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def refresh(
@@ -188,7 +189,7 @@ class ChangingGP(SphericalGP):
         weight=None,
         exposure=None,
     ):
-        """Learn hyper-parameters anew from rows, starting from those there are.
+        """Learn hyper-parameters again from rows, starting from the current ones.
 
         Examples
         --------
@@ -208,9 +209,9 @@ class ChangingGP(SphericalGP):
         self._accept(self.columns_, models, self._known)
         return self
 
-    def _like_me(self, changes: dict[str, Any], models: Models):
-        """Another estimator with the same parameters, fitted to something else."""
-        found: Any = clone(self)
-        found.set_params(**changes)
-        found._accept(self.columns_, models, self._known)
-        return found
+    def _clone_fitted(self, changes: dict[str, Any], models: Models):
+        """An estimator with the same parameters but these changes, and other models."""
+        estimator: Any = clone(self)
+        estimator.set_params(**changes)
+        estimator._accept(self.columns_, models, self._known)
+        return estimator

@@ -1,9 +1,9 @@
-"""Solutions by nearest rows: the stored rows, and what they say of a new one.
+"""Solutions by nearest rows: the stored rows, and predictions from them.
 
 A new row is predicted from its nearest rows in the learned metric, as a Gaussian
-process conditioned on those rows alone (`zonal.engine.local`). The rows are stored,
-distinct ones once, so adding, forgetting and merging are exact: the result is that of
-the same rows stored from the beginning.
+process conditioned on those rows alone (`zonal.engine.local`). Each distinct row is
+stored once, so adding, forgetting and merging are exact: the result is the same as for
+rows stored from the beginning.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _BLOCK = 65_536
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class StoredTable:
-    """Distinct rows: inputs in float32, mean target, weight and spread of targets."""
+    """Distinct rows: inputs in float32, mean target, weight, and squared deviations."""
 
     x: Float[np.ndarray, "distinct inputs"]
     y: Float[np.ndarray, " distinct"]
@@ -85,7 +85,7 @@ class StoredTable:
 
     @staticmethod
     def side_by_side(tables: "list[StoredTable]") -> DistinctRows:
-        """The same rows with several targets, for learning."""
+        """The same rows with several targets, as input of learning."""
         first = tables[0]
         return DistinctRows(
             first.x.astype(np.float64),
@@ -105,12 +105,12 @@ class StoredTable:
 
     def without(self, other: "StoredTable") -> "StoredTable":
         """These rows without others, which must be among them."""
-        place = self.find(other.x)
-        missing = np.flatnonzero(place < 0)
+        index = self.find(other.x)
+        missing = np.flatnonzero(index < 0)
         if len(missing) == 0:
-            # Rounding of sums of weights is no missing row.
+            # The tolerance allows for rounding of sums of weights.
             missing = np.flatnonzero(
-                other.weight > self.weight[place] * (1 + 1e-9) + 1e-12
+                other.weight > self.weight[index] * (1 + 1e-9) + 1e-12
             )
         if len(missing):
             raise ValueError(
@@ -119,23 +119,26 @@ class StoredTable:
                 "fitted or added, with the same weights"
             )
         weight, y, spread = self.weight.copy(), self.y.copy(), self.spread.copy()
-        rest = weight[place] - other.weight
-        gone = rest <= 1e-9 * weight[place]
-        rest = np.where(gone, 1.0, rest)
-        total = weight[place] * y[place] - other.weight * other.y
-        mean = np.where(gone, 0.0, total / rest)
-        # The spread about the old mean is that about the new ones plus their distances.
-        apart = rest * (mean - y[place]) ** 2 + other.weight * (other.y - y[place]) ** 2
-        spread[place] = np.maximum(spread[place] - other.spread - apart, 0.0)
-        weight[place], y[place] = np.where(gone, 0.0, rest), mean
-        kept = weight > 0
-        return StoredTable(self.x[kept], y[kept], weight[kept], spread[kept])
+        rest = weight[index] - other.weight
+        removed = rest <= 1e-9 * weight[index]
+        rest = np.where(removed, 1.0, rest)
+        total = weight[index] * y[index] - other.weight * other.y
+        mean = np.where(removed, 0.0, total / rest)
+        # Squared deviations from the old mean are those from the two new means, plus
+        # the squared distances of these means from the old one.
+        shift = rest * (mean - y[index]) ** 2 + other.weight * (other.y - y[index]) ** 2
+        spread[index] = np.maximum(spread[index] - other.spread - shift, 0.0)
+        weight[index], y[index] = np.where(removed, 0.0, rest), mean
+        remaining = weight > 0
+        return StoredTable(
+            self.x[remaining], y[remaining], weight[remaining], spread[remaining]
+        )
 
     def find(self, x: Float[np.ndarray, "rows inputs"]) -> Int[np.ndarray, " rows"]:
-        """Index of each of some rows among these, -1 where it is not one of them."""
+        """The index of each row in this table, -1 for rows that are not in it."""
         both = np.concatenate([self.x, x.astype(np.float32)])
         group = merged_rows(both, np.zeros(len(both))).group[len(self) :]
-        # Distinct rows come in the order of their first appearance: ours are first.
+        # Distinct rows are in order of appearance, so those of this table are first.
         return np.where(group < len(self), group, -1)
 
 
@@ -145,7 +148,7 @@ class LocalSolution(Fields):
     """A process and the stored rows that it predicts from.
 
     ``bound`` is the sum of leave-one-out log densities of the rows, estimated on a
-    sample of them; NaN after rows have come or gone.
+    sample of them; NaN after rows were added or forgotten.
     """
 
     process: LocalProcess
@@ -192,24 +195,24 @@ class LocalSolution(Fields):
 
     def _directions(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Unit vectors and radial factors of standardised rows, in float32."""
-        # Through float32, so that a stored row and the same row asked for agree.
+        # Rounding to float32 makes a stored row and the same new row agree.
         direction, radial = self.process.sphere.points(x.astype(np.float32))
         return direction.astype(np.float32), radial.astype(np.float32)
 
     @property
     def marginals(self) -> Callable[[Chunk], Marginals]:
-        """The function at standardised rows, given their nearest stored rows."""
+        """Marginals of the function at standardised rows, given their nearest rows."""
         self._prepare()
         return lambda chunk: self._given(chunk.x, np.full(len(chunk), -1))
 
     @property
     def left_out(self) -> Callable[[Chunk], Marginals]:
-        """Each row of a chunk predicted from all stored rows but itself."""
+        """Leave-one-out predictions of the rows of a chunk."""
         self._prepare()
         return self._left_out
 
     def _prepare(self) -> None:
-        """Build the index once, before threads ask for it at the same time."""
+        """Build the index before threads use it, so that it is built only once."""
         if len(self.table):
             _ = self._index, self._kernel
 
@@ -218,10 +221,10 @@ class LocalSolution(Fields):
         if np.any(own < 0):
             raise ValueError(
                 f"row {np.flatnonzero(own < 0)[0]} is not among the rows that the "
-                "model was fitted to; predict it instead"
+                "model was fitted to; use predict for new rows"
             )
         mean, variance = self._given(chunk.x, own)
-        # Repetitions of the row itself stay: one more observation of the function.
+        # Repetitions of the row remain, as another observation of the function.
         rest = self.table.weight[own] - chunk.weights * chunk.precisions
         repeated = rest > 1e-9 * self.table.weight[own]
         rest = np.where(repeated, rest, 1.0)
@@ -230,8 +233,8 @@ class LocalSolution(Fields):
         noise = np.where(repeated, float(self.process.noise) / rest, np.inf)
         gain = variance[:, 0] / (variance[:, 0] + noise)
         others = np.where(repeated, others, 0.0)
-        better = mean[:, 0] + gain * (others - mean[:, 0])
-        return Marginals(better[:, None], variance * (1 - gain)[:, None])
+        updated = mean[:, 0] + gain * (others - mean[:, 0])
+        return Marginals(updated[:, None], variance * (1 - gain)[:, None])
 
     def _given(self, x: np.ndarray, own: np.ndarray) -> Marginals:
         direction, radial = self._directions(x)
@@ -240,22 +243,22 @@ class LocalSolution(Fields):
             return Marginals(np.zeros((len(x), 1)), prior[:, None])
         k = min(self.n_neighbors, len(self.table))
         lists, _ = self._index.query(direction, k, own)
-        found = conditionals(
+        result = conditionals(
             self._stored,
             Queries(direction, radial),
             lists,
             self._kernel,
             float(self.process.variance),
         )
-        return Marginals(found.mean, np.maximum(found.variance, 0.0)[:, None])
+        return Marginals(result.mean, np.maximum(result.variance, 0.0)[:, None])
 
     def covariance(
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows rows"]:
         """Joint covariance of the function at a few rows, given all their neighbours.
 
-        Dense, in float64: the rows share the union of their neighbours, so variances
-        are no larger than those of each row by itself.
+        Computed densely in float64. The rows share the union of their neighbours, so
+        variances are at most those of single predictions.
         """
         direction, radial = self._directions(x)
         if len(self.table) == 0:
@@ -279,9 +282,9 @@ class LocalSolution(Fields):
         return scale * self._kernel.kernel(squares)
 
     def sample_functions(self, count: int, seed: int = 0):
-        """Draw functions: the same value at a row seen again.
+        """Draw functions, which have the same value at repeated rows.
 
-        Given the data, draws at different rows are independent of each other.
+        Given the data, values at different rows are independent.
         """
 
         def at(x: np.ndarray) -> np.ndarray:
@@ -296,7 +299,7 @@ class LocalSolution(Fields):
         """Not defined: every new row has neighbours and weights of its own."""
         raise TypeError(
             "predictions from neighbours have no number of effective parameters; fit "
-            "with n_neighbors=0 for features that have"
+            "with n_neighbors=0 to have one"
         )
 
     def with_table(self, table: StoredTable) -> "LocalSolution":
@@ -306,8 +309,8 @@ class LocalSolution(Fields):
 
 @add_rows.register
 def _(solution: LocalSolution, source: Source) -> LocalSolution:
-    more = StoredTable.of(source)
-    return solution.with_table(StoredTable.joined([solution.table, more]))
+    added = StoredTable.of(source)
+    return solution.with_table(StoredTable.joined([solution.table, added]))
 
 
 @forget_rows.register

@@ -1,4 +1,4 @@
-"""The problem: rows, and how their targets follow from functions."""
+"""The problem: rows and the likelihood of their targets."""
 
 import dataclasses
 import functools
@@ -17,12 +17,12 @@ __all__ = ["Problem", "TargetSums", "count_targets"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
-    """Standardised rows and the likelihood of their targets, to be solved.
+    """Standardised rows and the likelihood of their targets, for inference.
 
     Parameters
     ----------
     source
-        The rows, with targets as the likelihood has them.
+        The rows, with targets in the form that the likelihood expects.
     likelihood
         How targets follow from functions.
     offsets
@@ -30,9 +30,9 @@ class Problem:
     tightened
         Whether the bound has the tightened penalty.
     given
-        Sums of the sites of other rows, which stay as they are.
+        Sums of the sites of other rows, which stay constant.
     keep_sites
-        Whether sites are kept row by row, not only as sums.
+        Whether the solution stores the sites of each row, not only their sums.
     """
 
     source: Source
@@ -62,19 +62,21 @@ class TargetSums:
 def count_targets(
     source: Source, likelihood: Likelihood, part: bool = False
 ) -> TargetSums:
-    """Check every target in one reading of the rows, and sum up what they show.
+    """Check every target in one pass over the rows, and sum up their moments.
 
-    A ``part`` of a table may have rows of one class only.
+    A ``part`` of a table may have rows of a single class.
     """
     sums = source.reduced(
         functools.partial(_count_here, likelihood), TargetSums.__add__
     )
     if sums.weight == 0:
-        raise ValueError("every weight is zero: no row is left to learn from")
+        raise ValueError(
+            "every weight is zero, so there are no rows to learn from; give at least "
+            "one row a positive weight"
+        )
     if likelihood.classifies and not part and np.sum(sums.moments > 0) < 2:
         raise ValueError(
-            "every row has the same class; there is nothing to tell apart: "
-            "give rows of at least two classes"
+            "every row has the same class; give rows of at least two classes"
         )
     return sums
 
@@ -86,11 +88,14 @@ def _count_here(likelihood: Likelihood, source: Source) -> TargetSums:
     for chunk in source.chunks():
         if chunk.precision is not None and not likelihood.conjugate:
             raise ValueError(
-                f"{name} has no use for known precisions; give weights, or fit with "
-                "normal noise"
+                f"{name} has no use for known precisions; pass weights instead, or "
+                "fit with normal noise"
             )
         if chunk.exposure is not None and not likelihood.takes_exposure:
-            raise ValueError(f"{name} has no use for an exposure; counts have")
+            raise ValueError(
+                f"{name} has no use for an exposure; leave it out, or use a likelihood "
+                "of counts"
+            )
         likelihood.check(chunk, row)
         moments = moments + likelihood.moments(chunk)
         weight += float(chunk.weights.sum())

@@ -1,8 +1,8 @@
 """Sites: one pass over the rows with the posterior of any likelihood.
 
 A site is a Gaussian pseudo-observation of each function at a row. A pass predicts every
-row with the posterior of the present sites, adds up the bound, and makes the sums of
-the next sites. It keeps nothing per row, except for problems that ask for it.
+row with the posterior of the current sites, computes the bound, and sums up the next
+sites. It stores nothing per row, except for problems with ``keep_sites``.
 """
 
 import dataclasses
@@ -36,13 +36,13 @@ __all__ = [
     "proposed_sums",
 ]
 
-# A site less precise than this is no site; its target would overflow.
+# Bounds of the precisions of sites; targets of less precise sites would overflow.
 _LEAST_PRECISION = 1e-8
 _MOST_PRECISION = 1e13
 
 
 def first_sums(frame: Frame, problem: Problem) -> tuple[Statistics, ...]:
-    """Sums of the sites that the likelihood suggests, or none."""
+    """Sums of the likelihood's starting sites, of zero rows if it has none."""
     first = functools.partial(
         _first_sums_here, frame, problem.likelihood, problem.offsets
     )
@@ -75,7 +75,7 @@ def _first_sums_here(
 def mix(
     old: Sequence[Statistics], new: Sequence[Statistics], step: float
 ) -> tuple[Statistics, ...]:
-    """Sums of sites between two others; tables of rows are those of the new."""
+    """Interpolate between sums of sites; all else is that of the new ones."""
     if step == 1.0:
         return tuple(new)
     return tuple(
@@ -95,22 +95,27 @@ def mix_apart(
     precisions: float,
     further: np.ndarray | float = 0.0,
 ) -> tuple[Statistics, ...]:
-    """Sums between the present and the proposed sites of a state.
+    """Interpolate between the current and the proposed sites of a state.
 
-    The sites' precisions go a part ``precisions`` of the way. The posterior's means go
-    a part ``means`` of the way that a Newton step with these precisions would, and
-    ``further`` by a change of their `duals`.
+    Precisions of sites move by the fraction ``precisions``. Means of the posterior move
+    by the fraction ``means`` of a Newton step with these precisions; ``further`` is
+    added to their `duals`.
     """
     sums = []
-    now = duals(state.posteriors)
-    for dual, ahead, old, new, process in zip(
-        now, now + further, state.statistics, state.proposed, processes, strict=True
+    current = duals(state.posteriors)
+    for dual, moved, old, new, process in zip(
+        current,
+        current + further,
+        state.statistics,
+        state.proposed,
+        processes,
+        strict=True,
     ):
-        (between,) = mix([old], [new], precisions)
+        (mixed,) = mix([old], [new], precisions)
         squares = feature_scales(process.basis) ** 2
         slope = new.moment - dual - new.gram @ (squares * dual)
-        moment = ahead + between.gram @ (squares * ahead) + means * slope
-        sums.append(dataclasses.replace(between, moment=moment))
+        moment = moved + mixed.gram @ (squares * moved) + means * slope
+        sums.append(dataclasses.replace(mixed, moment=moment))
     return tuple(sums)
 
 
@@ -118,15 +123,16 @@ def duals(posteriors: Sequence[Posterior]) -> Float[np.ndarray, "latents feature
     """Means of the weights w in dual form: w = s ⊙ dual, dual = h - G (s ⊙ w)."""
     return np.stack(
         [
-            one.statistics.moment
-            - one.statistics.gram @ (feature_scales(one.process.basis) * one.weights)
-            for one in posteriors
+            posterior.statistics.moment
+            - posterior.statistics.gram
+            @ (feature_scales(posterior.process.basis) * posterior.weights)
+            for posterior in posteriors
         ]
     )
 
 
 def best_factor(process: Process, sums: Statistics) -> float:
-    """The factor on the uncaptured variance that makes the bound highest."""
+    """The factor of the uncaptured variance that maximises the bound."""
     table = sums.uncaptured
     unexplained, _ = unexplained_of(process.basis, table)
     total = float(table.count.astype(np.float64) @ unexplained)
@@ -147,8 +153,8 @@ def full_pass(
     statistics: Sequence[Statistics],
     factors: tuple[float, ...],
 ) -> Solution:
-    """The bound of the present sites, and the sums of the next ones."""
-    present = Solution(
+    """The solution of the current sites with its bound, and sums of the next sites."""
+    current = Solution(
         processes,
         problem.offsets,
         problem.likelihood,
@@ -160,31 +166,31 @@ def full_pass(
     )
     predictors = [
         Predictor.of(posterior, frame.dtype, factor)
-        for posterior, factor in zip(present.posteriors, factors, strict=True)
+        for posterior, factor in zip(current.posteriors, factors, strict=True)
     ]
     visit = functools.partial(
         _visit, frame, predictors, problem.likelihood, problem.offsets
     )
-    passed = functools.partial(_pass_here, frame.basis, visit, problem.keep_sites)
-    expected, sums, sites = problem.source.reduced(passed, _add_passes)
+    pass_over = functools.partial(_pass_here, frame.basis, visit, problem.keep_sites)
+    expected, sums, sites = problem.source.reduced(pass_over, _add_passes)
     proposed = add_given(sums, problem.given)
     for posterior, factor, other in zip(
-        present.posteriors, factors, problem.given or (), strict=False
+        current.posteriors, factors, problem.given or (), strict=False
     ):
         expected += _expected_of_sites(posterior, other, factor)
     shrinking = sum(factor - 1 - np.log(factor) for factor in factors)
-    divergence = sum(map(_divergence, present.posteriors))
+    divergence = sum(map(_divergence, current.posteriors))
     divergence += proposed[0].rows / 2 * shrinking
     return dataclasses.replace(
-        present,
+        current,
         bound=float(expected - divergence),
-        lift=max(posterior.lift for posterior in present.posteriors),
+        lift=max(posterior.lift for posterior in current.posteriors),
         proposed=proposed,
         sites=sites,
     )
 
 
-Passed = tuple[float, tuple[Statistics, ...], Sites | None]
+PassResult = tuple[float, tuple[Statistics, ...], Sites | None]
 
 
 def _pass_here(
@@ -192,31 +198,31 @@ def _pass_here(
     visit: Callable[[Chunk], tuple[float, list[Statistics], Sites]],
     keep_sites: bool,
     source: Source,
-) -> Passed:
-    """The rows' share in the bound, the sums of their next sites, and these."""
-    expected, kept, sums = 0.0, [], None
+) -> PassResult:
+    """The expected log density of the rows, sums of their next sites, and the sites."""
+    expected, all_sites, sums = 0.0, [], None
     for value, parts, sites in chunk_results(visit, source):
         sums = [RunningSum(basis) for _ in parts] if sums is None else sums
         expected += value
         for total, part in zip(sums, parts, strict=True):
             total.add(part)
         if keep_sites:
-            kept.append(sites)
+            all_sites.append(sites)
     totals = tuple(total.result() for total in sums or ())
-    return expected, totals, _stack(kept) if keep_sites else None
+    return expected, totals, _stack(all_sites) if keep_sites else None
 
 
-def _add_passes(one: Passed, other: Passed) -> Passed:
+def _add_passes(first: PassResult, second: PassResult) -> PassResult:
     sites = None
-    if one[2] is not None and other[2] is not None:
-        sites = _stack([one[2], other[2]])
-    return one[0] + other[0], _add_sums(one[1], other[1]), sites
+    if first[2] is not None and second[2] is not None:
+        sites = _stack([first[2], second[2]])
+    return first[0] + second[0], _add_sums(first[1], second[1]), sites
 
 
 def add_given(
     sums: tuple[Statistics, ...], given: Sequence[Statistics] | None
 ) -> tuple[Statistics, ...]:
-    """Sums of sites, function by function, with others if there are any."""
+    """Sums of sites per function, plus given sums if there are any."""
     return sums if given is None else _add_sums(sums, given)
 
 
@@ -227,7 +233,7 @@ def _add_sums(
 
 
 def _expected_of_sites(posterior: Posterior, sums: Statistics, factor: float) -> float:
-    """E_q of the log density of sites that are only known as sums, up to a constant."""
+    """E_q of the log density of sites whose sums are known, up to a constant."""
     basis = posterior.process.basis
     scales = feature_scales(basis)
     weights = scales * posterior.weights
@@ -240,11 +246,13 @@ def _expected_of_sites(posterior: Posterior, sums: Statistics, factor: float) ->
 
 
 def proposed_sums(state: Solution, source: Source) -> tuple[Statistics, ...]:
-    """Sums of the sites that some rows have under a solution."""
+    """Sums of the sites of rows under a solution."""
     frame = whiten(state.processes[0].basis, np.float64)
     problem = Problem(source, state.likelihood, state.offsets, state.tightened)
-    found = full_pass(frame, problem, state.processes, state.statistics, state.factors)
-    return found.proposed
+    solution = full_pass(
+        frame, problem, state.processes, state.statistics, state.factors
+    )
+    return solution.proposed
 
 
 def _visit(
@@ -254,7 +262,7 @@ def _visit(
     offsets: np.ndarray,
     chunk: Chunk,
 ) -> tuple[float, list[Statistics], Sites]:
-    """A chunk's share in the bound, and its next sites."""
+    """A chunk's expected log density, the sums of its next sites, and the sites."""
     unit, radial = frame.unit_features(chunk.x)
     mean, variance = marginals_of(predictors, offsets, frame, unit, radial)
     weight = chunk.weights
@@ -262,8 +270,8 @@ def _visit(
     precision = np.clip(-2 * expected.variance_bar, _LEAST_PRECISION, _MOST_PRECISION)
     target = likelihood.centred(mean - offsets) + expected.mean_bar / precision
     parts = [
-        row_statistics(frame.basis, unit, radial, ours, weight, exact)
-        for ours, exact in zip(target.T, precision.T, strict=True)
+        row_statistics(frame.basis, unit, radial, site_target, weight, site_precision)
+        for site_target, site_precision in zip(target.T, precision.T, strict=True)
     ]
     sites = Sites(mean, variance, precision, target)
     return float(weight @ expected.value), parts, sites

@@ -1,4 +1,4 @@
-"""The solution: what is known of all functions, and what follows for a row."""
+"""The solution: the posterior of all functions, and their marginals at rows."""
 
 import dataclasses
 import functools
@@ -19,14 +19,14 @@ from zonal.tables.sources import ArraySource, Source
 
 __all__ = ["Sites", "Solution"]
 
-# Between the seeds of the functions that are drawn together.
-_SEEDS_APART = 7919
+# Difference between the seeds of functions that are drawn together.
+_SEED_STRIDE = 7919
 
 
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sites:
-    """Row by row: the marginals of the functions, and the sites that follow."""
+    """The marginals of the functions at each row, and the sites computed from them."""
 
     mean: Float[np.ndarray, "rows latents"]
     variance: Float[np.ndarray, "rows latents"]
@@ -34,7 +34,7 @@ class Sites:
     target: Float[np.ndarray, "rows latents"]
 
     def sources(self, rows: Chunk) -> list[Source]:
-        """Some rows with the sites of each function for targets."""
+        """The rows with the sites of a function as targets, one source per function."""
         return [
             ArraySource(rows.x, target, rows.weight, precision)
             for target, precision in zip(self.target.T, self.precision.T, strict=True)
@@ -46,12 +46,11 @@ class Sites:
 class Solution(Fields):
     """The posterior of all functions, exact for normal noise, with its bound.
 
-    ``statistics`` are sums over rows for each function, with targets and precisions
-    for normal noise and with those of the sites otherwise; ``proposed`` are the sums
-    that the next pass would have, the same at the fixed point. ``factors`` shrink what
-    the features do not capture, in the bound; a ``lift`` above zero says that rounding
-    of the sums shows in it. ``dtype`` is the precision of predicted variances, chosen
-    by size where it is None.
+    ``statistics`` are sums over rows for each function: of targets and precisions for
+    normal noise, and of sites otherwise. ``proposed`` are the sums for the next pass,
+    which are the same at the fixed point. ``factors`` scale the uncaptured variance in
+    the bound. A ``lift`` above zero indicates that rounding of the sums affects the
+    bound. ``dtype`` is the precision of predicted variances; None chooses it by size.
     """
 
     processes: tuple[Process, ...]
@@ -70,18 +69,18 @@ class Solution(Fields):
 
     @property
     def rows(self) -> float:
-        """Rows of the sums, counted by their weight."""
+        """Total weight of the rows in the sums."""
         return (self.proposed or self.statistics)[0].rows
 
     @property
     def known_sites(self) -> Sites:
-        """The sites, where the problem asked to keep them."""
+        """The sites of each row, for problems with ``keep_sites``."""
         assert self.sites is not None, "Problem(..., keep_sites=True) keeps them"
         return self.sites
 
     @functools.cached_property
     def posteriors(self) -> tuple[Posterior, ...]:
-        """The posterior of each function, offset not included."""
+        """The posterior of each function, without its offset."""
         return tuple(
             Posterior(process, sums, self.dtype)
             for process, sums in zip(self.processes, self.statistics, strict=True)
@@ -89,14 +88,14 @@ class Solution(Fields):
 
     @functools.cached_property
     def marginals(self) -> Callable[[Chunk], Marginals]:
-        """The function from a chunk of standardised rows to all functions there."""
+        """A function from standardised rows to the marginals of all functions."""
         first = self.posteriors[0]
         return marginals(self.posteriors, self.offsets, first.frame, first.precision)
 
     @property
     def effective_parameters(self) -> float:
-        """How many parameters the data have determined, over all functions."""
-        return sum(one.effective_parameters for one in self.posteriors)
+        """Number of parameters that the data determine, summed over functions."""
+        return sum(posterior.effective_parameters for posterior in self.posteriors)
 
     def covariance(
         self, x: Float[np.ndarray, "rows inputs"]
@@ -105,7 +104,7 @@ class Solution(Fields):
         return self.posteriors[0].covariance(x)
 
     def left_out(self, chunk: Chunk) -> Marginals:
-        """Each row of a chunk predicted from all rows but itself (normal noise)."""
+        """Leave-one-out predictions of the rows of a chunk, for normal noise."""
         if not self.likelihood.conjugate:
             raise TypeError(
                 f"{type(self.likelihood).__name__} has no leave-one-out predictions in "
@@ -119,8 +118,8 @@ class Solution(Fields):
     ) -> Callable[[np.ndarray], Float[np.ndarray, "rows samples latents"]]:
         """Draw functions from the posterior; call the result with standardised rows."""
         functions = [
-            posterior.sample_functions(count, seed + _SEEDS_APART * number)
-            for number, posterior in enumerate(self.posteriors)
+            posterior.sample_functions(count, seed + _SEED_STRIDE * index)
+            for index, posterior in enumerate(self.posteriors)
         ]
 
         def at(x: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""Solve a problem, and change what is solved: rows come and go.
+"""Solve a problem; add, forget and merge the rows of solutions.
 
 Normal noise is conjugate: one pass over the rows gives the exact posterior, and sums of
-rows can be added and taken out. Every other likelihood is inferred in a short sequence
-of such passes (`zonal.inference.natural_gradient`), and added rows get sites that fit
-those before. This module is the only place that tells the two apart.
+rows can be added and subtracted. Other likelihoods take a short sequence of passes
+(`zonal.inference.natural_gradient`), and sites of added rows are inferred given those
+of earlier rows. Only this module distinguishes between the two.
 """
 
 import dataclasses
@@ -41,25 +41,25 @@ __all__ = [
     "without_rows",
 ]
 
-# Work, rows times squared features, up to which passes are made in float64: it costs a
-# few seconds at most. One exact pass may cost more than each of many.
+# Maximum work (rows times squared features) of passes in float64, which then take a few
+# seconds at most. A single exact pass may cost more than each of several passes.
 _EXACT_WORK = 5e10
 _PASS_WORK = 1e10
-# Passes at most (more where they cost little), and the relative change of the bound to
-# end with.
+# Maximum number of passes (larger if they are cheap), and the relative change of the
+# bound that ends them.
 _MOST_PASSES = 20
 _MANY_PASSES = 60
 _TOLERANCE = 1e-5
-# Passes at least, however little time is left: the third sees sites of all rows that
-# were made by sites of all rows.
+# Minimum number of passes, even without time left: the third is the first whose sites
+# were computed from sites of all rows.
 _LEAST_PASSES = 3
-# Rows that own parameters of a likelihood are fitted to.
+# Maximum number of rows to fit a likelihood's own parameters to.
 _OWN_ROWS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Preparation:
-    """Results of learning on a sample, from which all rows are solved.
+    """Results of learning on a sample, needed to solve all rows.
 
     Parameters
     ----------
@@ -70,11 +70,11 @@ class Preparation:
     inferred
         The solution of the sample, for likelihoods that need several passes.
     dtype
-        Precision of features, or None for the one that suits the work.
+        Precision of features; None chooses it by the amount of work.
     fits_scales
-        Whether energies and noise are fitted to all rows; no if the target is constant.
+        Whether to fit energies and noise to all rows; false for constant targets.
     tolerance
-        Relative change of the bound that ends passes.
+        Relative change of the bound that ends the passes.
     """
 
     process: Process
@@ -85,7 +85,7 @@ class Preparation:
     tolerance: float = _TOLERANCE
 
     def suited_dtype(self, rows: float | int | None, budget: float) -> Any:
-        """The precision of features for so many rows."""
+        """The precision of features for this number of rows."""
         if self.dtype is not None:
             return self.dtype
         return suited_dtype(rows, self.process.basis.n_features, budget)
@@ -94,9 +94,9 @@ class Preparation:
 def solve(
     problem: Problem, preparation: Preparation, watch: Watch, count: int | None = None
 ) -> tuple[Solution, str | None]:
-    """The posterior of all rows, and the reason it was stopped early, if it was.
+    """The posterior of all rows, and the reason for an early stop or None.
 
-    ``count`` is the number of rows, where it is known.
+    ``count`` is the number of rows, if it is known.
     """
     if problem.likelihood.conjugate:
         return _solve_in_one_pass(problem, preparation, watch), None
@@ -109,8 +109,8 @@ def _solve_in_one_pass(
 ) -> Solution:
     """Sums of all rows, with energies and noise fitted to them.
 
-    Where rounding of float32 products shows (little noise in many rows), the pass is
-    made again in float64; otherwise an optimiser would exploit it.
+    If rounding of float32 products is noticeable (little noise in many rows), the pass
+    is repeated in float64; otherwise the optimiser would exploit the rounding.
     """
     process, source = preparation.process, problem.source
 
@@ -149,18 +149,18 @@ def _solve_in_passes(
 ) -> tuple[Solution, str | None]:
     """Passes over all rows; energies and own parameters are refitted between them.
 
-    They start from the sites of the sample. (Its sums scaled up to all rows would be as
-    certain as these and not as right.)
+    They start from the sites of the sample. (Its sums scaled up to all rows would be
+    overconfident.)
     """
-    few = preparation.inferred
-    assert few is not None, "learning has inferred its sample"
-    reached, stopped = watch.resumed, None
+    start = preparation.inferred
+    assert start is not None, "learning has inferred its sample"
+    latest, stopped = watch.resumed, None
 
-    def keep(at: Passes) -> None:
-        nonlocal reached
-        reached = at
+    def keep(passes: Passes) -> None:
+        nonlocal latest
+        latest = passes
         if watch.keep is not None:
-            watch.keep(at)
+            watch.keep(passes)
 
     def follow(number: int, solution: Solution) -> bool:
         nonlocal stopped
@@ -178,22 +178,22 @@ def _solve_in_passes(
     refit = functools.partial(_refit, preparation.sample)
     try:
         solution = infer(
-            dataclasses.replace(problem, likelihood=few.likelihood),
-            few.processes,
-            few.statistics,
+            dataclasses.replace(problem, likelihood=start.likelihood),
+            start.processes,
+            start.statistics,
             effort,
             refit,
             Watch(follow, keep, watch.resumed),
         )
     except KeyboardInterrupt:
-        if reached is None or len(reached.bounds) < _LEAST_PASSES:
+        if latest is None or len(latest.bounds) < _LEAST_PASSES:
             raise
-        assert reached.best is not None, "passes were made"
+        assert latest.best is not None, "passes were made"
         stopped = "an interrupt"
-        solution = dataclasses.replace(reached.best, bounds=reached.bounds)
+        solution = dataclasses.replace(latest.best, bounds=latest.bounds)
     if not solution.converged:
         _warn_of_passes(len(solution.bounds), stopped)
-    # Proposed sums, and sites row by row, have served their purpose.
+    # Only inference needs the proposed sums.
     solution = dataclasses.replace(solution, proposed=(), dtype=preparation.dtype)
     return solution, stopped
 
@@ -201,10 +201,10 @@ def _solve_in_passes(
 def _warn_of_passes(passes: int, stopped: str | None) -> None:
     warnings.warn(
         f"inference was stopped by {stopped} after {passes} passes, before it had "
-        "converged; the best of them is kept"
+        "converged; the model is that of the best pass"
         if stopped
-        else f"inference had not converged after {passes} passes; the best of them is "
-        "kept",
+        else f"inference had not converged after {passes} passes; the model is that of "
+        "the best pass",
         ConvergenceWarning,
         stacklevel=5,
     )
@@ -222,17 +222,17 @@ def _refit(sample: Chunk, state: Solution) -> tuple[tuple[Process, ...], Likelih
         processes = (shared,) * len(state.processes)
     else:
         processes = tuple(map(fit, state.statistics, state.processes))
-    few = thin(sample, _OWN_ROWS, 0)
+    rows = thin(sample, _OWN_ROWS, 0)
     frame = whiten(state.processes[0].basis)
-    at = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
-    return processes, state.likelihood.refit(few, *at(few))
+    predict = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
+    return processes, state.likelihood.refit(rows, *predict(rows))
 
 
 def calibrate(solution: Any, rows: Chunk) -> Any:
-    """The same solution, with new targets predicted as some residuals scatter.
+    """The solution with its likelihood calibrated on leave-one-out residuals.
 
-    The rows are standardised and among those fitted to; each is predicted from all
-    others. Only normal noise is calibrated: other likelihoods have shapes of their own.
+    The rows are standardised and among the fitted rows. Only normal noise is
+    calibrated; solutions with other likelihoods are returned unchanged.
     """
     if not solution.likelihood.conjugate:
         return solution
@@ -244,11 +244,11 @@ def calibrate(solution: Any, rows: Chunk) -> Any:
 
 @functools.singledispatch
 def add_rows(solution: Any, source: Source) -> Any:
-    """The solution of all rows so far and these, at the same parameters.
+    """The solution of earlier and new rows, at the same parameters.
 
-    Exact for normal noise. Otherwise sites of the new rows are inferred, and those of
-    the rows before stay as they were, which is what they would be if the new rows did
-    not change the posterior much.
+    Exact for normal noise. For other likelihoods, the sites of the new rows are
+    inferred and those of earlier rows stay the same, which is accurate if the new rows
+    change the posterior little.
     """
     if solution.likelihood.conjugate:
         return _with_sums(solution, _add(solution.statistics, _sums(solution, source)))
@@ -261,37 +261,38 @@ def add_rows(solution: Any, source: Source) -> Any:
     )
     effort = Effort(np.float64, _TOLERANCE, _MOST_PASSES)
     with quiet_phases():
-        found = infer(problem, solution.processes, effort=effort)
-    return _with_sums(solution, found.statistics)
+        added = infer(problem, solution.processes, effort=effort)
+    return _with_sums(solution, added.statistics)
 
 
 @functools.singledispatch
 def forget_rows(solution: Any, source: Source) -> Any:
-    """The solution without these rows, as if they had never been in the sums."""
+    """The solution without these rows, as if it had never seen them."""
     sums = _sums(solution, source)
     if sums[0].rows > solution.rows * (1 + 1e-12):
         raise ValueError(
-            f"{sums[0].rows:g} rows cannot be taken out of a model of {solution.rows:g}"
+            f"{sums[0].rows:g} rows cannot be taken out of a model of "
+            f"{solution.rows:g}; forget only rows that were fitted or added"
         )
     pairs = zip(solution.statistics, sums, strict=True)
-    return _with_sums(solution, tuple(whole - part for whole, part in pairs))
+    return _with_sums(solution, tuple(total - part for total, part in pairs))
 
 
 @functools.singledispatch
 def merge_rows(solution: Any, other: Any) -> Any:
-    """The solution of the rows of two solutions with the same parameters."""
+    """The solution of the rows of both solutions, which have the same parameters."""
     return _with_sums(solution, _add(solution.statistics, other.statistics))
 
 
 @functools.singledispatch
 def without_rows(solution: Any) -> Any:
-    """The same solution before it has seen a row."""
-    empty = tuple(Statistics.zero(one.basis) for one in solution.processes)
+    """The solution with the same parameters and no rows."""
+    empty = tuple(Statistics.zero(process.basis) for process in solution.processes)
     return _with_sums(solution, empty)
 
 
 def _sums(solution: Solution, source: Source) -> tuple[Statistics, ...]:
-    """Sums of some rows as the solution has them: of their targets, or their sites."""
+    """Sums of rows like those of the solution: of their targets, or of their sites."""
     if solution.likelihood.conjugate:
         (process,) = solution.processes
         dtype = suited_dtype(source.n_rows, process.basis.n_features, _EXACT_WORK)
@@ -309,7 +310,7 @@ def _add(
 def _with_sums(solution: Solution, sums: tuple[Statistics, ...]) -> Solution:
     """The solution with other sums at the same parameters.
 
-    Its bound is known again for normal noise, and NaN for other likelihoods.
+    Its bound is exact for normal noise, and NaN for other likelihoods.
     """
     bound = np.nan
     if solution.likelihood.conjugate:

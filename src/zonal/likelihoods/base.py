@@ -1,14 +1,14 @@
 """Likelihoods: how a target follows from the functions at its row.
 
-Inference asks a likelihood for one thing: E = E_q[log p(y|f)] under independent normal
-marginals q(f) = N(m, v) of a row's functions, and the derivatives of E in m and v. They
-are closed form for `Gaussian`, `Poisson`, `StudentT` and `Heteroscedastic`,
+Inference needs only E = E_q[log p(y|f)] under independent normal marginals
+q(f) = N(m, v) of a row's functions, and the derivatives of E in m and v. They have a
+closed form for `Gaussian`, `Poisson`, `StudentT` and `Heteroscedastic`,
 Gauss-Hermite quadrature for `Bernoulli` and `NegativeBinomial`, and an average over
-fixed, evenly spread nodes for `Softmax`; the same nodes for every row, so that nothing
-depends on the batch.
+fixed, evenly spread nodes for `Softmax`. The nodes are the same for every row, so that
+results do not depend on the batch.
 
-Predictions integrate over the same marginals. Rows and functions are the axes of
-``mean`` and ``variance``; targets are numbers, for classes their codes (see `Labels`).
+Predictions integrate over the same marginals. The axes of ``mean`` and ``variance`` are
+rows and functions. Targets are numbers; classes are given by their codes (`Labels`).
 """
 
 import abc
@@ -29,9 +29,9 @@ __all__ = ["Expected", "Likelihood"]
 Rows = Float[np.ndarray, " rows"]
 Latents = Float[np.ndarray, "rows latents"]
 
-# Gauss-Hermite nodes; tests/test_likelihoods.py holds what they are good for.
+# Gauss-Hermite nodes; tests/likelihoods/test_likelihoods.py checks their accuracy.
 _NODES = 32
-# An exponent beyond this is a prediction gone astray; inference takes it back.
+# Larger exponents occur only in steps of inference that diverge and are rejected.
 _LARGEST_EXPONENT = 80.0
 
 
@@ -54,7 +54,7 @@ class Likelihood(abc.ABC):
     exchangeable: bool = False
     #: Whether one pass over the rows gives the exact posterior.
     conjugate: bool = False
-    #: Whether rates of targets are multiplied by an exposure of each row.
+    #: Whether each row may have an exposure, which multiplies the rate of its target.
     takes_exposure: bool = False
     #: Whether targets are classes.
     classifies: bool = False
@@ -69,7 +69,7 @@ class Likelihood(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, rows: Chunk, f: Latents, generator: np.random.Generator) -> Rows:
-        """Targets drawn at random, given the functions."""
+        """Random targets, given the functions."""
 
     def draw_new(
         self,
@@ -79,7 +79,7 @@ class Likelihood(abc.ABC):
         count: int,
         generator: np.random.Generator,
     ) -> Float[np.ndarray, "rows samples"]:
-        """New targets at random, every row for itself, given the marginals."""
+        """Random new targets, given the marginals and independent between rows."""
         deviation, columns = np.sqrt(variance), []
         for _ in range(count):
             f = mean + deviation * generator.normal(size=mean.shape)
@@ -91,14 +91,13 @@ class Likelihood(abc.ABC):
     ) -> Callable[[Chunk, Latents, np.ndarray], Float[np.ndarray, "rows samples"]]:
         """A function that draws a target for each of ``count`` drawn functions.
 
-        It takes rows, the functions' means, and the drawn functions, of shape
-        (rows, samples, latents); one block of rows after another.
+        It is called for each block of rows, with the rows, the functions' means, and
+        the drawn functions of shape (rows, samples, latents).
         """
 
         def draw(rows: Chunk, mean: Latents, f: np.ndarray) -> np.ndarray:
-            every = range(count)
             return np.column_stack(
-                [self.draw(rows, f[:, number], generator) for number in every]
+                [self.draw(rows, f[:, index], generator) for index in range(count)]
             )
 
         return draw
@@ -110,11 +109,11 @@ class Likelihood(abc.ABC):
         raise TypeError(f"{type(self).__name__} has no mean and variance")
 
     def distribution(self, rows: Chunk, mean: Latents, variance: Latents) -> Rows:
-        """Probability that a new target is at most the rows' own."""
+        """Probability that a new target is at most the target of its row."""
         raise TypeError(f"{type(self).__name__} has no distribution function")
 
     def crps(self, rows: Chunk, mean: Latents, variance: Latents) -> Rows | None:
-        """Continuous ranked probability score, where it has a closed form."""
+        """Continuous ranked probability score, or None if it has no closed form."""
         return None
 
     def quantiles(
@@ -126,7 +125,7 @@ class Likelihood(abc.ABC):
     def probabilities(
         self, mean: Latents, variance: Latents
     ) -> Float[np.ndarray, "rows classes"]:
-        """Probability of each class; every row sums to one."""
+        """Probability of each class; rows sum to one."""
         raise TypeError(f"{type(self).__name__} has no probabilities of classes")
 
     def outcome(
@@ -136,11 +135,11 @@ class Likelihood(abc.ABC):
         return self.spread(rows, mean, variance)[0][:, None]
 
     def check(self, rows: Chunk, first_row: int = 0) -> None:
-        """Raise ValueError where targets are impossible, naming the first."""
+        """Raise ValueError if a target is invalid, naming the first such row."""
         return
 
     def moments(self, rows: Chunk) -> Float[np.ndarray, " sums"]:
-        """Sums over rows that tell where to start; those of two tables add up."""
+        """Sums over rows that determine `offsets`; those of two tables can be added."""
         return np.zeros(0)
 
     def offsets(
@@ -150,45 +149,45 @@ class Likelihood(abc.ABC):
         return np.zeros(self.n_latents)
 
     def starting_sites(self, rows: Chunk) -> tuple[Latents, Latents] | None:
-        """Targets and precisions to start from, where the prior is a bad place to."""
+        """Targets and precisions of first sites, or None to start from the prior."""
         return None
 
     def centred(self, mean: Latents) -> Latents:
-        """Means without what the likelihood cannot see of them."""
+        """Means without components that the likelihood does not depend on."""
         return mean
 
     def calibrate(self, rows: Chunk, mean: Latents, variance: Latents) -> "Likelihood":
-        """The likelihood with the shape of the errors of leave-one-out predictions.
+        """The likelihood calibrated on targets and their leave-one-out predictions.
 
-        Likelihoods that have a shape of their own keep it.
+        Only normal noise is calibrated; other likelihoods are returned unchanged.
         """
         return self
 
     @property
     def noise_deviation(self) -> float:
-        """Standard deviation of constant noise; NaN where noise is not constant."""
+        """Standard deviation of the noise; NaN if it is not constant."""
         return np.nan
 
     @property
     def described(self) -> tuple[str, str, str]:
-        """Name, value and meaning of what was learned, for a summary."""
+        """Name, value and meaning of the learned parameters, for a summary."""
         return "likelihood", str(self), "with its learned parameters"
 
     def refit(self, rows: Chunk, mean: Latents, variance: Latents) -> "Likelihood":
-        """The likelihood whose own parameters explain some rows best."""
+        """The likelihood with its own parameters fitted to rows."""
         start = free(self)
         if len(start) == 0:
             return self
 
         def objective(vector: np.ndarray) -> float:
             candidate = with_free(self, vector)
-            found = candidate.expected(rows, mean, variance)
-            return -float(rows.weights @ found.value / rows.weights.sum())
+            expected = candidate.expected(rows, mean, variance)
+            return -float(rows.weights @ expected.value / rows.weights.sum())
 
-        # Parameters are logarithms: a factor of e^3 in one go is plenty.
-        bounds = [(number - 3, number + 3) for number in start]
-        found: Any = minimize(objective, start, method="L-BFGS-B", bounds=bounds)
-        return with_free(self, found.x) if found.fun <= objective(start) else self
+        # Parameters are logarithms; a fit changes them by at most a factor of e^3.
+        bounds = [(value - 3, value + 3) for value in start]
+        result: Any = minimize(objective, start, method="L-BFGS-B", bounds=bounds)
+        return with_free(self, result.x) if result.fun <= objective(start) else self
 
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(_NODES)
@@ -198,7 +197,7 @@ WEIGHTS /= WEIGHTS.sum()
 def log_mixed(
     parts: Float[np.ndarray, "rows parts"], shares: Float[np.ndarray, " parts"]
 ) -> Rows:
-    """Log of the mean of exp(parts) by shares, some of which may be next to nothing."""
+    """Log of the mean of exp(parts), weighted by shares that may be close to zero."""
     logs = np.log(np.maximum(shares, np.finfo(np.float64).tiny))
     return np.asarray(logsumexp(parts + logs, axis=1))
 
@@ -209,7 +208,7 @@ def at_nodes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def averaged(values: np.ndarray) -> Latents:
-    """Averages of values at the nodes, as the one column of a single function."""
+    """Averages over the nodes, as the single column of one function."""
     return (values @ WEIGHTS)[:, None]
 
 

@@ -1,4 +1,4 @@
-"""Targets that are classes: two of them, or several; and their names."""
+"""Likelihoods of two or more classes, and the names of classes."""
 
 import dataclasses
 import functools
@@ -21,16 +21,16 @@ from zonal.saving import savable
 
 __all__ = ["Bernoulli", "ClassLikelihood", "Labels", "Softmax"]
 
-# Nodes of Softmax: half of them drawn, the other half their mirror images.
+# Half the number of nodes of Softmax; the other half are their mirror images.
 _SPREAD = 64
-# Rows of Softmax at a time, times classes: what a block of nodes may hold.
+# Rows times classes in a block of Softmax, which limits memory.
 _BLOCK = 2_000
-# What a class that was not seen counts for, where softmax starts.
+# Pseudo-count of the classes that a row does not have, in the first sites of softmax.
 _DIRICHLET = 0.1
 
 
 class ClassLikelihood(Likelihood):
-    """A target that is one of several classes, as codes 0, 1, ..."""
+    """A target that is one of several classes, given as a code 0, 1, ..."""
 
     n_classes: int
     classifies = True
@@ -45,26 +45,26 @@ class ClassLikelihood(Likelihood):
             raise ValueError(
                 f"row {first_row + bad[0]} has class code {y[bad[0]]:g}; codes of "
                 f"{self.n_classes} classes are 0 to {self.n_classes - 1} "
-                "(zonal.Labels makes them)"
+                "(zonal.Labels converts names to codes)"
             )
 
     def log_density(self, rows, mean, variance):
         codes = rows.targets.astype(int)
-        chosen = self.probabilities(mean, variance)[np.arange(len(codes)), codes]
-        return np.log(np.maximum(chosen, np.finfo(np.float64).tiny))
+        probability = self.probabilities(mean, variance)[np.arange(len(codes)), codes]
+        return np.log(np.maximum(probability, np.finfo(np.float64).tiny))
 
     def draw(self, rows, f, generator):
-        # Given the functions, probabilities are those of marginals without width.
-        below = np.cumsum(self.probabilities(f, np.zeros_like(f)), axis=1)
-        chosen = np.sum(generator.random(len(f))[:, None] > below, axis=1)
-        return np.minimum(chosen, self.n_classes - 1).astype(np.float64)
+        # Given the functions, probabilities are those of marginals of variance zero.
+        cumulative = np.cumsum(self.probabilities(f, np.zeros_like(f)), axis=1)
+        codes = np.sum(generator.random(len(f))[:, None] > cumulative, axis=1)
+        return np.minimum(codes, self.n_classes - 1).astype(np.float64)
 
     def moments(self, rows):
         codes = rows.targets.astype(int)
         return np.bincount(codes, rows.weights, minlength=self.n_classes)
 
     def _shares(self, moments: np.ndarray) -> np.ndarray:
-        """Share of each class, never quite zero."""
+        """Share of each class, smoothed so that it is positive."""
         return (moments + 0.5) / (moments.sum() + 0.5 * self.n_classes)
 
 
@@ -89,15 +89,15 @@ class Bernoulli(ClassLikelihood):
 
     def __post_init__(self) -> None:
         if self.link not in ("logit", "probit"):
-            raise ValueError(f"link is 'logit' or 'probit', not {self.link!r}")
+            raise ValueError(f"link must be 'logit' or 'probit', not {self.link!r}")
 
     def expected(self, rows, mean, variance):
         sign = np.where(rows.targets > 0.5, 1.0, -1.0)[:, None]
-        # The function seen from the right answer: more is better for either class.
+        # With this sign, larger values make the true class more probable.
         f = at_nodes(sign[:, 0] * mean[:, 0], variance[:, 0])
         if self.link == "logit":
-            wrong = expit(-f)
-            value, slope, curvature = -np.logaddexp(0, -f), wrong, -wrong * (1 - wrong)
+            error = expit(-f)
+            value, slope, curvature = -np.logaddexp(0, -f), error, -error * (1 - error)
         else:
             value = log_ndtr(f)
             slope = np.exp(-0.5 * f**2 - 0.5 * np.log(2 * np.pi) - value)
@@ -115,8 +115,8 @@ class Bernoulli(ClassLikelihood):
 
     def offsets(self, moments):
         share = self._shares(moments)[1]
-        found = np.log(share / (1 - share)) if self.link == "logit" else ndtri(share)
-        return np.array([found])
+        offset = np.log(share / (1 - share)) if self.link == "logit" else ndtri(share)
+        return np.array([offset])
 
 
 @savable
@@ -124,8 +124,8 @@ class Bernoulli(ClassLikelihood):
 class Softmax(ClassLikelihood):
     """Several classes: probabilities are the softmax of one function each.
 
-    Integrals over all functions at once are averages over 128 fixed nodes that are
-    spread evenly (scrambled Sobol points and their mirror images).
+    Integrals over the functions are averages over 128 fixed, evenly spread nodes
+    (scrambled Sobol points and their mirror images).
     """
 
     n_classes: int
@@ -143,11 +143,11 @@ class Softmax(ClassLikelihood):
         codes = rows.targets.astype(int)
         value = mean[np.arange(len(codes)), codes]
         shares, curvature = np.empty_like(mean), np.empty_like(mean)
-        for block, likely, log_total in self._blocks(mean, variance):
+        for block, probability, log_total in self._blocks(mean, variance):
             value[block] -= log_total.mean(axis=0)
-            shares[block] = likely.mean(axis=1).T
-            np.square(likely, out=likely)
-            curvature[block] = shares[block] - likely.mean(axis=1).T
+            shares[block] = probability.mean(axis=1).T
+            np.square(probability, out=probability)
+            curvature[block] = shares[block] - probability.mean(axis=1).T
         mean_bar = -shares
         mean_bar[np.arange(len(codes)), codes] += 1
         return Expected(value, mean_bar, -0.5 * curvature)
@@ -156,15 +156,16 @@ class Softmax(ClassLikelihood):
         if not variance.any():
             return softmax(mean, axis=1)
         shares = np.empty_like(mean)
-        for rows, likely, _ in self._blocks(mean, variance):
-            shares[rows] = likely.mean(axis=1).T
+        for rows, probability, _ in self._blocks(mean, variance):
+            shares[rows] = probability.mean(axis=1).T
         return shares / shares.sum(axis=1, keepdims=True)
 
     def starting_sites(self, rows):
-        """Labels as observed logarithms of class probabilities (Milios et al. 2018).
+        """Labels as noisy logarithms of class probabilities (Milios et al. 2018).
 
-        Those of a Dirichlet with one count for the class seen and a little for the
-        others, matched by log-normals: regression with known precisions.
+        The probabilities follow a Dirichlet distribution with one count for the row's
+        class and a pseudo-count for the others; log-normals with the same moments give
+        targets and precisions.
         """
         counts = np.full((len(rows), self.n_classes), _DIRICHLET)
         counts[np.arange(len(rows)), rows.targets.astype(int)] += 1
@@ -172,16 +173,16 @@ class Softmax(ClassLikelihood):
         return self.centred(np.log(counts) - variance / 2), 1 / variance
 
     def centred(self, mean):
-        """A shift of all functions changes nothing, and under one prior is zero."""
+        """Means minus their average, which softmax does not depend on."""
         return mean - mean.mean(axis=1, keepdims=True)
 
     def _blocks(
         self, mean: Latents, variance: Latents
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Some rows at a time; at the nodes, all classes' chances and log Σ exp.
+        """Blocks of rows, with class probabilities and log Σ exp at the nodes.
 
-        Shapes are (classes, nodes, rows) and (nodes, rows): the sums over classes run
-        along whole rows of memory, several times faster than the other way round.
+        Shapes are (classes, nodes, rows) and (nodes, rows). Sums over classes then run
+        over contiguous memory, which is several times faster than classes last.
         """
         nodes = np.ascontiguousarray(_spread_nodes(self.n_classes).T)[:, :, None]
         size = max(1, _BLOCK // self.n_classes)
@@ -212,7 +213,7 @@ def _spread_nodes(size: int) -> np.ndarray:
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Labels:
-    """Names of classes and the codes 0, 1, ... that stand for them.
+    """Names of classes, sorted; their codes are 0, 1, ...
 
     Examples
     --------
@@ -225,14 +226,14 @@ class Labels:
 
     @classmethod
     def of(cls, y) -> "Labels":
-        """The classes that occur in a column of strings, numbers or truth values."""
-        names = np.unique(_checked_labels(y))
+        """The classes in a column of strings, numbers or booleans."""
+        names = np.unique(_check_labels(y))
         if len(names) == 0:
             raise ValueError("there are no labels; give at least one row of each class")
         if len(names) == 1:
             raise ValueError(
-                f"every row has the same class, {names[0]!r}; with 1 class there is "
-                "nothing to tell apart: give rows of at least two classes"
+                f"every row has the same class, {names[0]!r}; there is only 1 class: "
+                "give rows of at least two classes"
             )
         return cls(names)
 
@@ -244,21 +245,21 @@ class Labels:
         return Bernoulli() if len(self) == 2 else Softmax(len(self))
 
     def codes(self, y) -> Float[np.ndarray, " rows"]:
-        """Codes of labels; one that was never seen is refused by name."""
-        y = _checked_labels(y)
-        places = np.searchsorted(self.names, y).clip(0, len(self) - 1)
-        unseen = np.flatnonzero(self.names[places] != y)
-        if len(unseen):
+        """Codes of labels; raises ValueError for labels of unknown classes."""
+        y = _check_labels(y)
+        codes = np.searchsorted(self.names, y).clip(0, len(self) - 1)
+        unknown = np.flatnonzero(self.names[codes] != y)
+        if len(unknown):
             known = ", ".join(str(name) for name in self.names[:5])
-            label = y[unseen[0]].item()
+            label = y[unknown[0]].item()
             raise ValueError(
-                f"row {unseen[0]} has class {label!r}, which was not there to learn "
-                f"from; known are {known}{', ...' if len(self) > 5 else ''}"
+                f"row {unknown[0]} has class {label!r}, which is not a class of the "
+                f"model; known are {known}{', ...' if len(self) > 5 else ''}"
             )
-        return places.astype(np.float64)
+        return codes.astype(np.float64)
 
 
-def _checked_labels(y) -> np.ndarray:
+def _check_labels(y) -> np.ndarray:
     y = np.asarray(y)
     if y.ndim != 1:
         raise ValueError(f"labels must have shape (rows,), got {y.shape}")
@@ -266,7 +267,9 @@ def _checked_labels(y) -> np.ndarray:
         kinds = {type(value) for value in y}
         if len(kinds) > 1:
             names = ", ".join(sorted(kind.__name__ for kind in kinds))
-            raise ValueError(f"labels must be of one type; these are {names}")
+            raise ValueError(
+                f"labels must be of one type; these are {names}; convert them to one"
+            )
         y = np.array(y.tolist())
     if np.issubdtype(y.dtype, np.floating) and not np.all(np.isfinite(y)):
         row = int(np.flatnonzero(~np.isfinite(y))[0])

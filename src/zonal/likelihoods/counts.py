@@ -1,4 +1,4 @@
-"""Targets that count: Poisson, and with more scatter."""
+"""Likelihoods of counts: Poisson, and negative binomial for overdispersion."""
 
 import abc
 import dataclasses
@@ -26,41 +26,42 @@ _LARGEST_COUNT = 1e12
 
 
 class CountLikelihood(Likelihood):
-    """A target that counts: 0, 1, 2, ...; the function is the log of its rate.
+    """A target that is a count 0, 1, 2, ...; the function is the log of its rate.
 
-    ``exposure`` is what a row's rate is multiplied by: hours watched, people at risk.
+    ``exposure`` is the factor of a row's rate, such as hours of observation.
     """
 
     takes_exposure = True
 
     @abc.abstractmethod
     def _at_most(self, count: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        """Probability of at most so many, given the rate."""
+        """Probability of a count of at most ``count``, given the rate."""
 
     def check(self, rows, first_row=0):
         y = rows.targets
         bad = np.flatnonzero((y < 0) | (y != np.floor(y)))
         if len(bad):
             raise ValueError(
-                f"counts are 0, 1, 2, ...; row {first_row + bad[0]} has {y[bad[0]]:g}"
+                f"counts must be 0, 1, 2, ...; row {first_row + bad[0]} has "
+                f"{y[bad[0]]:g}"
             )
         large = np.flatnonzero(y > _LARGEST_COUNT)
         if len(large):
             raise ValueError(
                 f"row {first_row + large[0]} counts {y[large[0]]:g}; beyond "
-                f"{_LARGEST_COUNT:g} take the logarithm and zonal.fit"
+                f"{_LARGEST_COUNT:g}, fit the logarithm with normal noise"
             )
 
     def moments(self, rows):
         weight, exposure = rows.weights, rows.exposure
-        exposed = weight.sum() if exposure is None else weight @ exposure
-        return np.array([weight @ rows.targets, exposed])
+        total_exposure = weight.sum() if exposure is None else weight @ exposure
+        return np.array([weight @ rows.targets, total_exposure])
 
     def offsets(self, moments):
         return np.array([np.log((moments[0] + 0.5) / moments[1])])
 
     def starting_sites(self, rows):
-        """Each count is its own first guess: log rates, as exact as counts are."""
+        """Log counts as log rates, with the precision of Poisson counts."""
         y = rows.targets
         target = np.log(y + 0.5) - _log_exposure(rows)
         return target[:, None], (y + 0.5)[:, None]
@@ -75,7 +76,7 @@ class CountLikelihood(Likelihood):
         return self._at_most(np.floor(rows.targets)[:, None], rates) @ WEIGHTS
 
     def quantiles(self, levels, rows, mean, variance):
-        """The least counts that are reached with each probability."""
+        """The smallest counts whose distribution function reaches each level."""
         rates = self._rates(rows, mean, variance)
         columns = []
         for level in levels:
@@ -86,7 +87,7 @@ class CountLikelihood(Likelihood):
                 low, high = np.where(short, high, low), np.where(short, 2 * high, high)
             while True:
                 middle = np.floor((low + high) / 2)
-                # Beyond 2^53 neighbouring numbers are further apart than one.
+                # Beyond 2^53, adjacent float64 numbers differ by more than one.
                 if np.all((high - low <= 1) | (middle == low) | (middle == high)):
                     break
                 reached = self._at_most(middle[:, None], rates) @ WEIGHTS >= level
@@ -99,7 +100,7 @@ class CountLikelihood(Likelihood):
 @savable
 @dataclasses.dataclass(frozen=True)
 class Poisson(CountLikelihood):
-    """Counts whose variance is their mean. E is closed form.
+    """Counts whose variance is their mean. E has a closed form.
 
     Examples
     --------
@@ -135,7 +136,7 @@ class Poisson(CountLikelihood):
 @savable
 @dataclasses.dataclass(frozen=True)
 class NegativeBinomial(CountLikelihood):
-    """Counts that scatter more than their mean: variance rate + rate² · dispersion."""
+    """Counts with overdispersion: their variance is rate + rate² · dispersion."""
 
     dispersion: Number = parameter(POSITIVE, default=0.5)
 
@@ -170,9 +171,9 @@ class NegativeBinomial(CountLikelihood):
         return generator.poisson(np.minimum(rate, _LARGEST_COUNT)).astype(np.float64)
 
     def spread(self, rows, mean, variance):
-        rate, around = Poisson().spread(rows, mean, variance)
-        squares = around - rate + rate**2
-        return rate, around + float(self.dispersion) * squares
+        rate, poisson_variance = Poisson().spread(rows, mean, variance)
+        squares = poisson_variance - rate + rate**2
+        return rate, poisson_variance + float(self.dispersion) * squares
 
     def _at_most(self, count, rate):
         size = 1 / float(self.dispersion)
@@ -180,7 +181,7 @@ class NegativeBinomial(CountLikelihood):
 
 
 def _negative_binomial_at_most(count, size, success):
-    """SciPy's `nbdtr` takes whole sizes only; the incomplete beta takes any."""
+    """The distribution function for any size; SciPy's `nbdtr` takes integers only."""
     return np.where(count < 0, 0.0, betainc(size, np.maximum(count, 0) + 1, success))
 
 

@@ -1,12 +1,12 @@
-"""Calibration: what leave-one-out residuals say of the predicted uncertainty.
+"""Normal noise, and its calibration on leave-one-out residuals.
 
 A Gaussian process predicts normal targets. Real residuals often have a sharper peak and
-heavier tails, and what the features do not capture makes predicted deviations too wide.
-Each row predicted from all the others (`zonal.engine.posterior`, one pass) tells both.
-The standardised residuals are fitted by a mixture of centred normals of many widths:
-any symmetric shape with one peak that is a normal of random width, Student's and
-Laplace's among them. How much of each width is a concave problem without a setting,
-solved by expectation maximisation. The mean is not touched.
+heavier tails, and predicted standard deviations are too wide where features do not
+capture the whole kernel. Leave-one-out predictions (`zonal.engine.posterior`, one pass)
+reveal both. Standardised residuals are fitted by a mixture of centred normals of fixed
+widths, which can represent normals of random width such as Student's t and Laplace.
+Their shares maximise a concave likelihood without settings, by expectation
+maximisation. The mean does not change.
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ from zonal.tables.chunks import Chunk
 
 __all__ = ["Calibration", "Gaussian"]
 
-# From a sixty-fourth of what is predicted to sixteen times as much.
+# From 1/64 to 16 times the predicted standard deviation.
 _WIDTHS = 2.0 ** np.arange(-6, 4.5, 0.5)
-# Residuals as a normal would have them, counted in with those that there are.
+# Total weight of the normal pseudo-residuals that are added to the residuals.
 _PSEUDO_ROWS = 10
 _MOST_STEPS = 500
 _LEAST_GAIN = 1e-8
@@ -38,16 +38,16 @@ _FARTHEST = 1e6
 @savable
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """The distribution of a target in units of its predicted deviation.
+    """The distribution of a target in units of its predicted standard deviation.
 
-    A normal of each of some ``widths`` has a share in it; by default a single one, of
-    width one.
+    A mixture of centred normals with ``widths`` and ``shares``; by default a single
+    normal of width one.
 
     Examples
     --------
     >>> residuals = np.random.default_rng(0).laplace(size=5000)
-    >>> found = Calibration.of(residuals)
-    >>> found.quantiles(np.array([0.95])).round(1)  # of a normal: 1.6
+    >>> calibration = Calibration.of(residuals)
+    >>> calibration.quantiles(np.array([0.95])).round(1)  # of a normal: 1.6
     array([2.3])
     """
 
@@ -56,7 +56,7 @@ class Calibration:
 
     @property
     def spread(self) -> float:
-        """What the predicted variance of a target is multiplied by."""
+        """The factor of the predicted variance of a target."""
         return float(np.dot(self.shares, np.square(self.widths)))
 
     @classmethod
@@ -65,29 +65,29 @@ class Calibration:
         residuals: Float[np.ndarray, " rows"],
         weight: Float[np.ndarray, " rows"] | None = None,
     ) -> "Calibration":
-        """The calibration that standardised leave-one-out residuals ask for."""
+        """The calibration fitted to standardised leave-one-out residuals."""
         weight = np.ones(len(residuals)) if weight is None else weight
         normal = ndtri((np.arange(2 * _PSEUDO_ROWS) + 0.5) / (2 * _PSEUDO_ROWS))
         z = np.concatenate([residuals, normal])
         counts = np.concatenate([weight, np.full(len(normal), 0.5)])
         counts /= counts.sum()
-        # What lies beyond all widths is a matter of the widest.
+        # Farther residuals belong to the widest normal; clipping avoids overflow.
         z = np.clip(np.nan_to_num(z, nan=0.0), -_FARTHEST, _FARTHEST)
         logs = -0.5 * (z[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
         likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
-        shares, reached = np.full(len(_WIDTHS), 1 / len(_WIDTHS)), -np.inf
+        shares, value = np.full(len(_WIDTHS), 1 / len(_WIDTHS)), -np.inf
         for _ in range(_MOST_STEPS):
             density = np.maximum(likelihoods @ shares, np.finfo(np.float64).tiny)
-            before, reached = reached, counts @ np.log(density)
-            if reached - before < _LEAST_GAIN:
+            before, value = value, counts @ np.log(density)
+            if value - before < _LEAST_GAIN:
                 break
             shares = shares * (likelihoods.T @ (counts / density))
-        kept = shares > _LEAST_SHARE
-        shares = shares[kept] / shares[kept].sum()
-        return cls(tuple(_WIDTHS[kept].tolist()), tuple(shares.tolist()))
+        used = shares > _LEAST_SHARE
+        shares = shares[used] / shares[used].sum()
+        return cls(tuple(_WIDTHS[used].tolist()), tuple(shares.tolist()))
 
     def log_density(self, z: Float[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows"]:
-        """Log density of targets."""
+        """Log density at z."""
         total = np.full(np.shape(z), -np.inf)
         for width, share in zip(self.widths, self.shares, strict=True):
             part = np.log(share / width) - 0.5 * (z / width) ** 2
@@ -102,11 +102,11 @@ class Calibration:
     def quantiles(
         self, levels: Float[np.ndarray, " levels"]
     ) -> Float[np.ndarray, " levels"]:
-        """Quantiles of a target."""
+        """Quantiles at the given levels."""
         levels = np.asarray(levels, np.float64)
         if self == Calibration():
             return ndtri(levels)
-        # Nearer than what the widest normal alone would say.
+        # The quantiles of the widest normal are farther from zero.
         reach = max(self.widths) * (1 + np.abs(ndtri(levels)))
         return find_root(
             lambda z, level: self.distribution(z) - level,
@@ -117,23 +117,23 @@ class Calibration:
     def crps(self, z: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
         """Continuous ranked probability score (Grimit et al. 2006, equation 5)."""
         widths, shares = np.array(self.widths), np.array(self.shares)
-        near = sum(
+        distance = sum(
             share * _mean_distance(z, width)
             for width, share in zip(widths, shares, strict=True)
         )
-        both = np.hypot(widths[:, None], widths)
-        between = shares @ _mean_distance(np.zeros_like(both), both) @ shares
-        return near - between / 2
+        pair_widths = np.hypot(widths[:, None], widths)
+        pairs = _mean_distance(np.zeros_like(pair_widths), pair_widths)
+        return distance - shares @ pairs @ shares / 2
 
     def draw_widths(
         self, shape: tuple[int, ...], generator: np.random.Generator
     ) -> np.ndarray:
-        """Widths at random; what normal deviations are multiplied by."""
+        """Random widths, the factors of standard normal draws."""
         return generator.choice(self.widths, size=shape, p=self.shares)
 
 
 def _mean_distance(z: np.ndarray, width: Any) -> np.ndarray:
-    """Mean distance from z of a centred normal of some width."""
+    """Mean distance between z and a centred normal variable of this width."""
     scaled = z / width
     density = np.exp(-0.5 * scaled**2) / np.sqrt(2 * np.pi)
     return 2 * width * density + z * (2 * ndtr(scaled) - 1)
@@ -142,14 +142,15 @@ def _mean_distance(z: np.ndarray, width: Any) -> np.ndarray:
 @savable
 @dataclasses.dataclass(frozen=True)
 class Gaussian(RealLikelihood):
-    """Normal noise of one variance, solved exactly in a single pass over the rows.
+    """Normal noise of constant variance, solved exactly in one pass over the rows.
 
     Parameters
     ----------
     noise
         Variance of the noise at precision one, in units of the target's variance.
     calibration
-        The law of a new target around its mean, in units of its predicted deviation.
+        Distribution of a new target about its mean, in units of its predicted standard
+        deviation.
 
     Examples
     --------
@@ -176,7 +177,7 @@ class Gaussian(RealLikelihood):
         return (
             "residuals",
             f"{np.sqrt(self.calibration.spread):.3f}",
-            f"times the predicted deviation; 95 % within {tails:.2f} times",
+            f"predicted standard deviations; 95 % are within {tails:.2f}",
         )
 
     def calibrate(self, rows, mean, variance):
@@ -192,7 +193,7 @@ class Gaussian(RealLikelihood):
         return Expected(value, (error / noise)[:, None], (-0.5 / noise)[:, None])
 
     def _unit(self, rows: Chunk, variance: np.ndarray) -> np.ndarray:
-        """The deviation of a new target before it is calibrated."""
+        """Standard deviation of a new target before calibration."""
         return np.sqrt(variance[:, 0] + float(self.noise) / rows.precisions)
 
     def log_density(self, rows, mean, variance):
@@ -234,13 +235,13 @@ class Gaussian(RealLikelihood):
         return mean[:, :1] + self._unit(rows, variance)[:, None] * standard
 
     def sampler(self, count, generator):
-        # One width for each function, so that a function stays one.
+        # One width per function, so that a function's draws at all rows are consistent.
         widths = self.calibration.draw_widths((count,), generator)
 
         def draw(rows: Chunk, mean: np.ndarray, f: np.ndarray) -> np.ndarray:
             noise = np.sqrt(float(self.noise) / rows.precisions)[:, None]
-            apart = f[:, :, 0] - mean[:, :1]
-            apart = apart + noise * generator.normal(size=apart.shape)
-            return mean[:, :1] + widths * apart
+            residual = f[:, :, 0] - mean[:, :1]
+            residual = residual + noise * generator.normal(size=residual.shape)
+            return mean[:, :1] + widths * residual
 
         return draw

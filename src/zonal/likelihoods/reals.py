@@ -1,4 +1,4 @@
-"""Targets that are real numbers: heavy tails, changing noise."""
+"""Likelihoods of real numbers: heavy tails, and noise that varies between rows."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from zonal.saving import savable
 
 __all__ = ["Heteroscedastic", "RealLikelihood", "StudentT", "log_normal"]
 
-# Doublings of an interval until it holds a quantile.
+# Maximum number of expansions of an interval until it contains a quantile.
 _BRACKETS = 200
 
 
@@ -35,18 +35,18 @@ class RealLikelihood(Likelihood):
         centre, width = self.spread(rows, mean, variance)
         width = np.sqrt(np.where(np.isfinite(width), width, 1.0 + variance[:, 0]))
 
-        def excess(y: np.ndarray, level: np.ndarray, number: np.ndarray) -> np.ndarray:
-            # SciPy asks for those rows only whose quantile is not yet found.
-            some = number.astype(int)
-            at = dataclasses.replace(rows[some], y=y)
-            return self.distribution(at, mean[some], variance[some]) - level
+        def excess(y: np.ndarray, level: np.ndarray, index: np.ndarray) -> np.ndarray:
+            # SciPy passes only the rows whose quantiles have not converged yet.
+            index = index.astype(int)
+            at = dataclasses.replace(rows[index], y=y)
+            return self.distribution(at, mean[index], variance[index]) - level
 
         columns = []
         for level in levels:
-            given = np.full(len(centre), level), np.arange(len(centre))
+            args = np.full(len(centre), level), np.arange(len(centre))
             ends = centre - width, centre + width
-            ends = bracket_root(excess, *ends, args=given, maxiter=_BRACKETS).bracket
-            columns.append(find_root(excess, ends, args=given).x)
+            ends = bracket_root(excess, *ends, args=args, maxiter=_BRACKETS).bracket
+            columns.append(find_root(excess, ends, args=args).x)
         return np.column_stack(columns)
 
 
@@ -58,23 +58,23 @@ def log_normal(error: np.ndarray, variance: np.ndarray) -> np.ndarray:
 @savable
 @dataclasses.dataclass(frozen=True)
 class StudentT(RealLikelihood):
-    """Noise with heavy tails: outliers lose their say.
+    """Noise with heavy tails, so that outliers have little influence.
 
-    A Student-t is a normal whose precision is drawn from a gamma distribution. With
-    these draws inferred at their best, E is bounded from below by the density at the
-    expected squared error,
+    A Student-t variable is a normal whose precision is drawn from a gamma distribution.
+    With the optimal variational distribution of that precision, E is bounded from below
+    by the log density at the expected squared error,
 
         E >= log c - (ν+1)/2 log(1 + ((y-m)² + v)/(ν s²)),
 
-    which is exact for v = 0 and gives every row a positive precision, so inference
-    cannot fail although the density is not log-concave.
+    which is exact for v = 0. It gives every row a positive precision, so inference
+    converges although the density is not log-concave.
 
     Parameters
     ----------
     scale
-        Width s of the noise, in deviations of the target.
+        Scale s of the noise, in standard deviations of the target; learned.
     freedom
-        Degrees of freedom ν. Both are learned.
+        Degrees of freedom ν; learned.
     """
 
     scale: Number = parameter(POSITIVE, default=0.3)
@@ -120,10 +120,10 @@ class StudentT(RealLikelihood):
 
 @functools.lru_cache(maxsize=16)
 def _normals_of_t(freedom: float) -> tuple[np.ndarray, np.ndarray]:
-    """Precisions of normals that together make up a Student-t, and their shares.
+    """Precisions and shares of normals whose mixture is a Student-t distribution.
 
-    A gamma distribution of precisions, by the trapezoidal rule in their logarithm. The
-    smallest reach far: they are what outliers are made of.
+    The trapezoidal rule for a gamma distribution, in the logarithm of the precision.
+    The grid extends to small precisions, which determine the tails.
     """
     log_precision = np.linspace(-20 - 60 / freedom, 4, 400)
     shares = np.exp(freedom / 2 * (log_precision + 1 - np.exp(log_precision)))
@@ -133,10 +133,10 @@ def _normals_of_t(freedom: float) -> tuple[np.ndarray, np.ndarray]:
 @savable
 @dataclasses.dataclass(frozen=True)
 class Heteroscedastic(RealLikelihood):
-    """Normal noise whose variance changes from row to row: noise · exp(g).
+    """Normal noise whose variance varies from row to row: noise · exp(g).
 
-    The second function g is learned like the first; noise is relative to the variance
-    of the target. E is closed form.
+    The second function g is learned like the first. ``noise`` is relative to the
+    variance of the target. E has a closed form.
     """
 
     n_latents = 2
@@ -158,7 +158,7 @@ class Heteroscedastic(RealLikelihood):
         )
 
     def starting_sites(self, rows):
-        """One noise everywhere, until something is known of its changes."""
+        """Sites of constant noise."""
         target = np.column_stack([rows.targets, np.zeros(len(rows))])
         precision = np.tile([1 / float(self.noise), 0.5], (len(rows), 1))
         return target, precision

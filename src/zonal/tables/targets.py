@@ -32,18 +32,18 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Given:
-    """Rows as a person gives them: a table, its targets beside it or in a column.
+    """Arguments of a fit: a table, with its targets in separate arrays or in columns.
 
     Parameters
     ----------
     X
-        The table: an array, a frame, files, or on a cluster a Dask collection.
+        The table: an array, a data frame, files, or on a cluster a Dask collection.
     y, sample_weight
-        Targets and weights beside the table.
+        Targets and weights in separate arrays.
     target, weight
-        Instead: the columns of the table that are the target, and the weight.
+        Names of the columns that hold the targets and the weights, instead.
     exposure
-        Exposure of counts: numbers with ``y``, the name of a column with ``target``.
+        Exposure of counts: numbers with ``y``, or the name of a column with ``target``.
     """
 
     X: Any
@@ -74,23 +74,23 @@ class Given:
 
     @property
     def target_name(self) -> str | None:
-        """The name of the target, if there is one target and it has a name."""
+        """The name of the target, or None for unnamed or several targets."""
         name = getattr(self.y, "name", None) if self.target is None else self.target
         return name if isinstance(name, str) else None
 
     @property
     def targets(self) -> list[str]:
-        """The columns that are targets."""
+        """Names of the target columns."""
         return [self.target] if isinstance(self.target, str) else list(self.target)
 
     @property
     def columns_beside(self) -> list[str]:
-        """The columns of the table that are no inputs."""
+        """Names of the columns that are not inputs."""
         names = (self.weight, self.exposure)
         return [*self.targets, *(name for name in names if name is not None)]
 
     def table(self) -> "TargetTable | None":
-        """The table whose target is one of its columns, or None where y is given."""
+        """The table with its target columns, or None if ``y`` is passed."""
         stream = stream_of(self.X)
         if self.target is None:
             if stream is not None:
