@@ -63,10 +63,10 @@ class TableMixin:
     @property
     def _look(self) -> ColumnScan:
         """The scan of columns, before it has seen any rows."""
-        place = None
+        coordinates = None
         if self.geometry is not None and not isinstance(self.geometry, str):
-            place = tuple(self.geometry)
-        return ColumnScan(self.categories, self.missing, place)
+            coordinates = tuple(self.geometry)
+        return ColumnScan(self.categories, self.missing, coordinates)
 
     def _learned_columns(self, tables: Iterable[Any]) -> Columns:
         """The encoding of a table's columns, learned from its parts."""
