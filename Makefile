@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs bench bench-quick format clean
+.PHONY: demo test lint docs wheel bench bench-quick format clean
 
 demo: .venv/demo-installed
 	$(BIN)/zonal demo --out demo
@@ -19,6 +19,14 @@ lint: .venv/dev-installed
 docs: .venv/docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
+# The wheel, installed in an environment of its own, runs the example of the README.
+wheel: | $(BIN)/python
+	rm -rf dist build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install --quiet dist/*.whl pandas
+	cd build && wheel/bin/python -m doctest -o NORMALIZE_WHITESPACE ../README.md
+
 # Measures zonal beside its peers: all experiments, or EXPERIMENTS="uci susy".
 bench: .venv/bench-installed
 	PYTHONPATH=benchmarks $(BIN)/python -m zonal_bench $(or $(EXPERIMENTS),all)
@@ -31,7 +39,7 @@ format: .venv/dev-installed
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo build dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

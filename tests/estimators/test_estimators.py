@@ -722,7 +722,7 @@ def test_prediction_before_fitting(method):
         ({"kernel": "rbf"}, "kernel must be one of"),
         ({"likelihood": "cauchy"}, "likelihood must be one of"),
         ({"geometry": "torus"}, "geometry must be"),
-        ({"dtype": "float16"}, "dtype is"),
+        ({"dtype": "float16"}, "dtype must be"),
         ({"n_features": 0}, "n_features must be 1 or more"),
         ({"missing": "drop"}, "missing must be"),
     ],

@@ -310,7 +310,7 @@ def test_a_folder_that_cannot_be_written_to(small, path, monkeypatch):
 
 
 def test_random_choices_that_would_differ_are_refused(path):
-    with pytest.raises(ValueError, match="give random_state a number"):
+    with pytest.raises(ValueError, match="set random_state to an integer"):
         fitted("gaussian", path, random_state=None)
 
 

@@ -219,7 +219,7 @@ def test_report_of_counts(counting, tmp_path):
         low, high = counting.predict_interval(X, level).T
         assert share == pytest.approx(np.mean((low <= counts) & (counts <= high)))
     assert scores.crps is None
-    with pytest.raises(ValueError, match="counts are 0, 1, 2"):
+    with pytest.raises(ValueError, match="counts must be 0, 1, 2"):
         write_report(counting, X, counts - 100, tmp_path / "x.html")
 
 
