@@ -76,6 +76,23 @@ def test_ties_are_in_the_order_of_the_rows(rows, columns, k, values, seed):
     check(points, points[generator.integers(0, rows, 20)], k, own)
 
 
+@pytest.mark.parametrize(("rows", "values"), [(9000, 3), (9000, 1000), (4097, 12)])
+@pytest.mark.parametrize("k", [130, 257])
+def test_many_neighbours_in_many_leaves(rows, values, k):
+    generator = np.random.default_rng(values)
+    points = on_sphere(generator.integers(0, values, (rows, 5)).astype(float), 0.3)
+    own = generator.permutation(rows)[:40]
+    check(points, points[own], k, own)
+
+
+@pytest.mark.parametrize("cluster", [0, 40, 400])
+def test_distances_of_very_different_sizes(cluster):
+    x = np.random.default_rng(cluster).normal(size=(900, 2))
+    x[:cluster] *= 1e-6
+    points = on_sphere(x)
+    check(points, points[:30], 450, np.arange(30))
+
+
 def test_rows_that_are_all_equal():
     points = on_sphere(np.ones((500, 3)))
     indices, squares = Neighbours.build(points).query(points[:3], 4, np.arange(3))

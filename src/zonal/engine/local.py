@@ -17,16 +17,12 @@ Threads work on chunks of rows whose bounds do not depend on the number of threa
 their gradients are added in the order of the rows.
 """
 
-import collections
 import dataclasses
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Integer, Shaped
 
-from zonal.engine.passes import core_count
+from zonal.engine.passes import block_results
 from zonal.engine.systems import make_room, scatter, solve_rows
 from zonal.prior.angles import AngleTable
 
@@ -40,7 +36,6 @@ __all__ = [
     "leave_one_out",
 ]
 
-Result = TypeVar("Result")
 _CHUNK = 512
 # Least pivots relative to the diagonal. The rounding error of the kernel, 1e-7, changes
 # smaller ones by more than one percent.
@@ -60,8 +55,11 @@ class StoredRows:
     noise
         Noise variance of each row.
     features
-        Features whose part of the covariance is handled elsewhere: the covariance is
-        the kernel minus their products.
+        Features whose part of the covariance is handled elsewhere.
+    overlap
+        The number of leading features that the kernel contains: the covariance is the
+        kernel minus their products. The others belong to levels that the kernel lacks.
+        By default all overlap.
     """
 
     directions: Shaped[np.ndarray, "rows d"]
@@ -69,9 +67,27 @@ class StoredRows:
     targets: Shaped[np.ndarray, "rows outputs"]
     noise: Shaped[np.ndarray, " rows"]
     features: Shaped[np.ndarray, "rows features"] | None = None
+    overlap: int | None = None
 
     def __post_init__(self) -> None:
         _store_plain(self)
+        if self.overlap is None:
+            object.__setattr__(self, "overlap", self.known_features.shape[1])
+
+    @property
+    def known_features(self) -> Float[np.ndarray, "rows features"]:
+        """The features, of which there may be none."""
+        assert self.features is not None, "missing features are stored as no columns"
+        return self.features
+
+    def queries(self, indices: Integer[np.ndarray, " queries"]) -> "Queries":
+        """Some of the rows as points to predict at."""
+        return Queries(
+            self.directions[indices],
+            self.radial[indices],
+            self.noise[indices],
+            self.known_features[indices],
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,6 +107,12 @@ class Queries:
         if self.noise is None:
             object.__setattr__(self, "noise", np.zeros(len(self.directions)))
         _store_plain(self)
+
+    @property
+    def known_features(self) -> Float[np.ndarray, "rows features"]:
+        """The features, of which there may be none."""
+        assert self.features is not None, "missing features are stored as no columns"
+        return self.features
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,6 +157,8 @@ def _store_plain(points: StoredRows | Queries) -> None:
     rows = len(points.directions)
     for field in dataclasses.fields(points):
         value = getattr(points, field.name)
+        if field.name == "overlap":
+            continue
         if field.name == "features" and value is None:
             value = np.zeros((rows, 0))
         value = _plain(value, np.float32)
@@ -191,10 +215,10 @@ def conditionals(
     outputs = given.outputs(weights)
     none = _no_gradients(0, 0, 0)
     repeated = lifted = 0
-    for chunk in _chunks(
-        len(neighbours), lambda part: given.solve(part, outputs, none)
+    for counts in block_results(
+        lambda part: given.solve(part, outputs, none), len(neighbours), _CHUNK
     ):
-        repeated, lifted = repeated + chunk[0], lifted + chunk[1]
+        repeated, lifted = repeated + counts[0], lifted + counts[1]
     mean, found, weight, _ = outputs
     return Conditionals(mean, found, weight if weights else None, repeated, lifted)
 
@@ -223,14 +247,9 @@ def leave_one_out(
     indices = _plain(indices, np.int64)
     if len(indices) and not 0 <= indices.min() <= indices.max() < len(rows.radial):
         raise ValueError("indices must lie between 0 and the last stored row")
-    if gradient and rows.features is not None and rows.features.shape[1]:
+    if gradient and rows.overlap:
         raise ValueError("there is no gradient with features; pass gradient=False")
-    queries = Queries(
-        rows.directions[indices],
-        rows.radial[indices],
-        rows.noise[indices],
-        None if rows.features is None else rows.features[indices],
-    )
+    queries = rows.queries(indices)
     targets = rows.targets[indices]
     given = _Systems.make(rows, queries, targets, neighbours, table, variance, dtype)
     if np.any(given.neighbours == indices[:, None]):
@@ -245,7 +264,7 @@ def leave_one_out(
         gradients = _no_gradients(*shape)
         return part, given.solve(part, outputs, gradients), gradients
 
-    for part, counts, gradients in _chunks(len(indices), solve):
+    for part, counts, gradients in block_results(solve, len(indices), _CHUNK):
         repeated, lifted = repeated + counts[0], lifted + counts[1]
         if gradient:
             total.add(given.neighbours[part], indices[part], gradients)
@@ -346,6 +365,7 @@ class _Systems:
             *coefficients,
             self.variance,
             _LEAST_PIVOT[dtype],
+            rows.overlap,
             outputs,
             gradients,
             start,
@@ -353,7 +373,7 @@ class _Systems:
                 self.neighbours.shape[1],
                 rows.targets.shape[1],
                 rows.directions.shape[1],
-                rows.features.shape[1],  # pyright: ignore[reportOptionalMemberAccess]
+                rows.overlap,
                 dtype,
             ),
         )
@@ -380,21 +400,3 @@ class _Total:
     def gradient(self) -> Gradient:
         log_variance, log_noise, beta = map(float, self.numbers)
         return Gradient(self.directions, self.radial, log_variance, log_noise, beta)
-
-
-def _chunks(n_rows: int, solve: Callable[[slice], Result]) -> Iterator[Result]:
-    """Results of all chunks in order, computed on all cores."""
-    parts = [slice(i, min(i + _CHUNK, n_rows)) for i in range(0, n_rows, _CHUNK)]
-    workers = min(core_count(), len(parts))
-    if workers <= 1:
-        yield from map(solve, parts)
-        return
-    waiting: collections.deque[Future[Result]] = collections.deque()
-    with ThreadPoolExecutor(workers) as pool:
-        for part in parts:
-            waiting.append(pool.submit(solve, part))
-            # One chunk ahead of the workers: enough to keep them busy.
-            if len(waiting) > workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()

@@ -8,13 +8,13 @@ depends neither on the order of the search nor on the number of threads.
 """
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from zonal.engine.blas import single_threaded_blas
 from zonal.engine.kd_tree import Tree, grow, nearest, ranked
-from zonal.engine.passes import core_count
+from zonal.engine.passes import block_results
 
 __all__ = ["Neighbours"]
 
@@ -23,7 +23,7 @@ _AXES_ROWS = 20_000
 # Queries per task: fixed, so that results do not depend on the number of threads.
 _BLOCK = 256
 # Candidates beyond those requested: the minimum, and as a share of the request.
-_LEAST_SPARE, _SPARE = 8, 0.25
+_LEAST_SPARE, _SPARE = 8, 0.125
 # Rounding error of float32 coordinates along the principal axes, divided by the root of
 # the dimension, and relative rounding error of squared distances.
 _COORDINATE_ROUNDING = 4e-7
@@ -103,19 +103,12 @@ class Neighbours:
         indices = np.empty((len(points), k), np.int32)
         squares = np.empty((len(points), k))
 
-        def search_block(start: int) -> None:
-            block = slice(start, start + _BLOCK)
+        def search(block: slice) -> None:
             nearest_rows = self._search(points[block], own[block], k, closeness)
             indices[block], squares[block] = nearest_rows
 
-        starts = range(0, len(points), _BLOCK)
-        threads = min(core_count(), len(starts))
-        if threads <= 1:
-            for start in starts:
-                search_block(start)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(search_block, starts))
+        for _ in block_results(search, len(points), _BLOCK):
+            pass
         return indices, squares
 
     def _search(
@@ -159,7 +152,8 @@ def _principal_axes(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     sample = points[:: max(1, len(points) // _AXES_ROWS)].astype(np.float64)
     centre = sample.mean(axis=0)
     centred = sample - centre
-    _, axes = np.linalg.eigh(centred.T @ centred)
+    with single_threaded_blas():
+        _, axes = np.linalg.eigh(centred.T @ centred)
     return centre, np.ascontiguousarray(axes[:, ::-1])
 
 

@@ -13,14 +13,14 @@ import collections
 import contextlib
 import contextvars
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from zonal.engine.blas import single_threaded_blas
 from zonal.tables.sources import CHUNK_ROWS, Source
 
-__all__ = ["chunk_results", "sharing_cores"]
+__all__ = ["block_results", "chunk_results", "core_count", "sharing_cores"]
 
 Result = TypeVar("Result")
 
@@ -70,11 +70,39 @@ def chunk_results(
     # Small tables are split evenly, so that no core is idle.
     size = CHUNK_ROWS if rows is None else min(CHUNK_ROWS, -(-rows // workers))
     in_step = zip(*(source.chunks(max(1, size)) for source in sources), strict=True)
+    with single_threaded_blas():
+        yield from _in_order(function, in_step, workers)
+
+
+def block_results(
+    function: Callable[[slice], Result], n_rows: int, size: int
+) -> Iterator[Result]:
+    """``function`` of every block of an array's rows, in parallel, returned in order.
+
+    The bounds of blocks do not depend on the number of cores, so results do not either.
+
+    Examples
+    --------
+    >>> list(block_results(lambda block: (block.start, block.stop), 5, 2))
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    blocks = [slice(i, min(i + size, n_rows)) for i in range(0, n_rows, size)]
+    workers = min(core_count(), len(blocks))
+    if workers <= 1:
+        yield from map(function, blocks)
+        return
+    yield from _in_order(function, ((block,) for block in blocks), workers)
+
+
+def _in_order(
+    function: Callable[..., Result], calls: Iterable[tuple], workers: int
+) -> Iterator[Result]:
+    """Results of calls with these arguments, computed by threads."""
     waiting: collections.deque[Future[Result]] = collections.deque()
-    with single_threaded_blas(), ThreadPoolExecutor(workers) as pool:
-        for chunks in in_step:
-            waiting.append(pool.submit(function, *chunks))
-            # One chunk ahead of the workers: enough to keep them busy.
+    with ThreadPoolExecutor(workers) as pool:
+        for arguments in calls:
+            waiting.append(pool.submit(function, *arguments))
+            # One call ahead of the workers: enough to keep them busy.
             if len(waiting) > workers:
                 yield waiting.popleft().result()
         while waiting:

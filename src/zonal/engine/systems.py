@@ -78,6 +78,7 @@ def solve_rows(
     beta_table,
     variance,
     least_pivot,
+    overlap,
     outputs,
     gradients,
     start,
@@ -87,8 +88,9 @@ def solve_rows(
     """Solve the systems of some queries, given by their positions in ``order``.
 
     ``rows`` and ``queries`` are directions, radial factors, targets, noise and features
-    each. ``outputs`` are mean, variance, weights and the flag of a small pivot, each
-    per query; weights are omitted where the array is empty. ``gradients`` are those in
+    each; the first ``overlap`` features are subtracted from the covariances.
+    ``outputs`` are mean, variance, weights and the flag of a small pivot, each per
+    query; weights are omitted where the array is empty. ``gradients`` are those in
     directions and radial factors of each query's neighbours and of itself, and in
     log variance, log noise and β, whose first query is ``start``; omitted where the
     arrays are empty. ``room`` and ``starts`` come from `make_room`.
@@ -111,9 +113,9 @@ def solve_rows(
         own = load(factor, n * lanes) * load(factor, n * lanes)
         spread = load(rest, n * lanes)
         floor = larger(own * full(table, least_pivot), full(table, 1e-30))
-        if features.shape[1]:
+        if overlap:
             own = own - _subtract_features(
-                features, queries[4], neighbours, group, matrix, block, n
+                features, queries[4], overlap, neighbours, group, matrix, block, n
             )
         worst = factorise(matrix, pivots, factor, rest, n, n + sides, least_pivot)
         # L⁻¹k* in row n, L⁻¹y below it.
@@ -136,7 +138,8 @@ def solve_rows(
         for lane in range(len(group)):
             query = group[lane]
             variances[query] = single[lane]
-            flags[query] = single[lanes + lane] < 0
+            # Also true for NaN, which float32 gives where a system is all but singular.
+            flags[query] = not single[lanes + lane] >= 0
             for output in range(n_outputs):
                 means[query, output] = mean[output * lanes + lane]
         if wants_weights or wants_gradient:
@@ -248,10 +251,12 @@ def _fill(matrix, points, factor, rest, table, starts, n, dimension):
 
 
 @compiled
-def _subtract_features(features, query_features, neighbours, group, matrix, block, n):
+def _subtract_features(
+    features, query_features, n_features, neighbours, group, matrix, block, n
+):
     """Subtract the part that features explain from the covariances; return |φ*|²."""
     lanes = lane_count(matrix)
-    n_neighbours, n_features = neighbours.shape[1], features.shape[1]
+    n_neighbours = neighbours.shape[1]
     own = full(matrix, 0.0)
     panel = _FEATURES * TILE * lanes
     for first in range(0, n_features, _FEATURES):
