@@ -31,7 +31,7 @@ from zonal.prior.bands import (
 from zonal.prior.basis import Basis, feature_scales, pull_energies, pull_scales
 from zonal.prior.parameters import Fields
 
-__all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "whiten"]
+__all__ = ["CoincidingPhasesWarning", "Frame", "RowSums", "complete_frame", "whiten"]
 
 # Noise on a band's inducing variables, relative to their variance. It limits how much
 # whitening amplifies rounding (float32 features lose at most a factor 10³) and can only
@@ -56,7 +56,7 @@ def whiten(basis: Basis, dtype: Any = np.float32) -> "Frame":
     frames = []
     for band in basis.bands:
         if isinstance(band, CompleteLevel):
-            frames.append(_complete_frame(band, dimension))
+            frames.append(complete_frame(band, dimension))
             continue
         shape = band_kernel(band, basis.kernel, dimension)
         frames.append(
@@ -76,7 +76,7 @@ class BandFrame:
 
 
 @functools.lru_cache(maxsize=256)
-def _complete_frame(band: CompleteLevel, dimension: int) -> BandFrame:
+def complete_frame(band: CompleteLevel, dimension: int) -> BandFrame:
     """The frame of a complete level, which does not depend on the kernel."""
     phases = band.place(dimension)
     shape = single_level(band.level, dimension)

@@ -53,6 +53,9 @@ _POINTS = 2**POINTS_BITS
 # One interval more, for u = 2 itself.
 INTERVALS = OCTAVES * _POINTS + 1
 
+# A smaller share of the variance is the rounding of the sums over all levels.
+_LEAST_SHARE = 1e-9
+
 # The trapezoidal rule in x = log t. Its error is |Γ(β + 2πi/step)| / Γ(β), 1e-10 at the
 # largest β; below the first node the integrand is at most e^(βx) / θ.
 _STEP, _FIRST, _LAST = 0.2, -37.0, 4.2
@@ -67,7 +70,11 @@ class AngleTable:
     values
         Coefficients of κ in each interval: first those of u below 2, then of 4 - u.
     beta_slopes
-        Coefficients of ∂κ/∂β, zero for a kernel without β.
+        Coefficients of ∂κ/∂β, zero for a kernel without β and without low levels.
+    share
+        The share of the variance that lies in the tabulated levels.
+    low
+        The weights of the levels below them.
 
     Examples
     --------
@@ -78,17 +85,32 @@ class AngleTable:
 
     values: Float[np.ndarray, "intervals 4"]
     beta_slopes: Float[np.ndarray, "intervals 4"]
+    share: float = 1.0
+    low: tuple[float, ...] = ()
 
     @classmethod
-    def build(cls, kernel: Kernel, dimension: int) -> "AngleTable":
-        """The table of a kernel on the sphere in R^d.
+    def build(cls, kernel: Kernel, dimension: int, first: int = 0) -> "AngleTable":
+        """The table of a kernel on the sphere in R^d, of levels from ``first`` up.
 
-        For `ContinuousDepth` it holds all levels, whatever its ``max_level``, unless
-        the kernel has a cut or its decay is on the eigenvalues.
+        It is scaled to κ(1) = 1. For `ContinuousDepth` it holds all levels, whatever
+        its ``max_level``, unless the kernel has a cut or its decay is on the
+        eigenvalues.
         """
         check_dimension(dimension)
         value, slope, beta_value, beta_slope = _node_values(kernel, dimension)
-        return cls(_cubics(value, slope), _cubics(beta_value, beta_slope))
+        if first == 0:
+            return cls(_cubics(value, slope), _cubics(beta_value, beta_slope))
+        # The tail is what the low levels leave. Where they leave rounding, nothing is.
+        low = _low_weights(kernel, dimension, first)
+        cosine = 1 - _chords() / 2
+        value = value - np.asarray(gegenbauer(cosine, first - 1, dimension)) @ low
+        slope = slope + _gegenbauer_slopes(cosine, first - 1, dimension) @ low / 2
+        share = float(value[0])
+        if share < _LEAST_SHARE:
+            none = np.zeros((2 * INTERVALS, 4))
+            return cls(none, none, 0.0, tuple(low.tolist()))
+        scaled = _cubics(value / share, slope / share)
+        return cls(scaled, np.zeros_like(scaled), share, tuple(low.tolist()))
 
     @functools.cached_property
     def single(self) -> tuple[np.ndarray, np.ndarray]:
@@ -198,6 +220,21 @@ def _node_values(kernel: Kernel, dimension: int) -> tuple[np.ndarray, ...]:
         slope = _gegenbauer_slopes(cosine, last, dimension) @ pair / -2
         return value[:, 0], slope[:, 0], value[:, 1], slope[:, 1]
     raise TypeError(f"there is no angle table for {type(kernel).__name__} kernels")
+
+
+def _low_weights(
+    kernel: Kernel, dimension: int, count: int
+) -> Float[np.ndarray, " levels"]:
+    """Weights of the lowest levels, zero beyond the last level of the kernel."""
+    weights = np.zeros(count)
+    if isinstance(kernel, ContinuousDepth) and _is_endless(kernel):
+        beta = float(kernel.beta)
+        return (1.0 + np.arange(count)) ** -beta / _zeta(beta)[0]
+    last = count - 1
+    if kernel.last_level is not None:
+        last = min(last, kernel.last_level)
+    weights[: last + 1] = kernel.level_weights(dimension, last)
+    return weights
 
 
 def _gegenbauer_slopes(

@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__ = ["DistinctRows", "merged_rows"]
+__all__ = ["DistinctRows", "RowIndex", "merged_rows"]
 
 # Rows hashed at a time: their columns fit in the cache.
 _BLOCK = 4096
@@ -86,6 +86,56 @@ def merged_rows(
     )
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowIndex:
+    """An index of distinct rows that finds equal ones.
+
+    Examples
+    --------
+    >>> index = RowIndex.of(np.array([[1.0], [2.0]]))
+    >>> index.find(np.array([[2.0], [3.0], [1.0]]))
+    array([ 1, -1,  0])
+    """
+
+    x: Float[np.ndarray, "distinct inputs"]
+    codes: np.ndarray
+    order: Int[np.ndarray, " distinct"]
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, "distinct inputs"]) -> "RowIndex":
+        """The index of some rows."""
+        codes = _codes(x)
+        order = np.argsort(codes, kind="stable")
+        return cls(x, codes[order], order)
+
+    def find(self, x: Float[np.ndarray, "rows inputs"]) -> Int[np.ndarray, " rows"]:
+        """The index of each row, -1 for rows that are not there."""
+        found = np.full(len(x), -1, np.int64)
+        codes = _codes(x)
+        place = np.searchsorted(self.codes, codes)
+        left = np.arange(len(x))
+        while True:
+            # Different rows with the same code stand next to each other.
+            inside = place[left] < len(self.codes)
+            left = left[inside]
+            left = left[self.codes[place[left]] == codes[left]]
+            if len(left) == 0:
+                return found
+            row = self.order[place[left]]
+            same = np.all(self.x[row] == x[left], axis=1)
+            found[left[same]] = row[same]
+            left = left[~same]
+            place[left] += 1
+
+
+def _codes(x: np.ndarray) -> np.ndarray:
+    """The hash of every row."""
+    return np.concatenate(
+        [np.zeros(0, np.uint64)]
+        + [_hash_rows(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)]
+    )
+
+
 def _find_distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """First occurrences of distinct rows, in order, and each row's index among them."""
     order, new = _sorted_by_hash(x)
@@ -104,10 +154,7 @@ def _find_distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _sorted_by_hash(x: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """An order that groups equal rows, and where groups begin; None on collision."""
-    code = np.concatenate(
-        [np.zeros(0, np.uint64)]
-        + [_hash_rows(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)]
-    )
+    code = _codes(x)
     order = np.argsort(code, kind="stable")
     code = code[order]
     same_code = code[1:] == code[:-1]
