@@ -114,7 +114,7 @@ def test_phases_at_the_rows_capture_everything():
 
 
 def test_a_few_rows_are_learned_from_exactly():
-    model = fit(ArraySource(X, Y), Recipe(most_steps=30))
+    model = fit(ArraySource(X, Y), Recipe(n_neighbors=0, most_steps=30))
     bound = model.bound
     dense = model.process.basis.covariance(model.scaling.inputs(X))
     dense += float(model.process.noise) * np.eye(len(X))
@@ -135,7 +135,8 @@ def test_few_rows_keep_a_phase_at_each(rows):
     y = Y[:rows] if rows > 1 else np.zeros(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstantWarning)
-        basis = fit(ArraySource(X[:rows], y), Recipe(most_steps=5)).process.basis
+        recipe = Recipe(n_neighbors=0, most_steps=5)
+        basis = fit(ArraySource(X[:rows], y), recipe).process.basis
     assert basis.n_features >= rows + 1 + X.shape[1]
     assert basis.uncovered_energy < 1e-9
 
@@ -158,28 +159,32 @@ def test_closed_forms_are_learned_from_otherwise():
     assert is_series(process_of("depth")[0].basis)
     endless = Basis.build(ARD(np.full(3, 0.4)), NTK(2), 24)
     assert not is_series(endless)
-    model = fit(ArraySource(X, Y), Recipe(kernel=NTK(2), most_steps=5))
+    recipe = Recipe(kernel=NTK(2), n_neighbors=0, most_steps=5)
+    model = fit(ArraySource(X, Y), recipe)
     assert np.isfinite(model.bound)
 
 
 def test_warm_starts_and_outputs_are_exact_too():
     both = np.column_stack([Y, X[:, 1]])
-    model = SphericalGPRegressor(warm_start=True, random_state=0).fit(X, both)
+    model = SphericalGPRegressor(n_neighbors=0, warm_start=True).fit(X, both)
     again = model.fit(X, both)
     assert np.allclose(again.predict(X), both, atol=0.5)
 
 
-@pytest.mark.parametrize("likelihood", ["gaussian", "student-t"])
-def test_refreshing_is_not_bound_to_what_was_learned_before(likelihood):
+@pytest.mark.parametrize(
+    ("likelihood", "neighbors"), [("gaussian", None), ("gaussian", 0), ("student-t", 0)]
+)
+def test_refreshing_is_not_bound_to_what_was_learned_before(likelihood, neighbors):
     X = np.linspace(-1, 1, 30)[:, None]
     before, now = np.sin(3 * X[:, 0]), np.cos(9 * X[:, 0])
-    model = SphericalGPRegressor(likelihood=likelihood)
+    model = SphericalGPRegressor(likelihood=likelihood, n_neighbors=neighbors)
     fresh = clone(model).fit(X, now)
     refreshed = model.fit(X, before).refresh(X, now)
     assert refreshed.bound_ > fresh.bound_ - 0.05 * abs(fresh.bound_)
 
 
-def test_deeper_networks_are_learned_as_deeper():
+@pytest.mark.parametrize(("neighbors", "least"), [(None, 3), (0, 5)])
+def test_deeper_networks_are_learned_as_deeper(neighbors, least):
     generator = np.random.default_rng(6)
     s = generator.normal(size=(400, 4))
     s /= np.linalg.norm(s, axis=1, keepdims=True)
@@ -188,11 +193,12 @@ def test_deeper_networks_are_learned_as_deeper():
         covariance = np.asarray(NTK(depth).shape_function(s @ s.T, 4), np.float64)
         root = np.linalg.cholesky(covariance + 1e-5 * np.eye(400))
         y = root @ generator.normal(size=400) + 0.05 * generator.normal(size=400)
-        model = SphericalGPRegressor(geometry="sphere").fit(s, y)
+        model = SphericalGPRegressor(geometry="sphere", n_neighbors=neighbors)
+        model.fit(s, y)
         learned.append(model.depth_.layers)
         assert model.depth_.layers == model.models_[0].depth
     assert learned[0] <= 2
-    assert learned[1] >= 5
+    assert learned[1] >= least
 
 
 def test_depth_is_told_from_energies_that_were_freed():

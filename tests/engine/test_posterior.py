@@ -133,12 +133,14 @@ def test_sampled_functions(kernel, features):
     assert not np.allclose(posterior.sample_functions(4000, seed=2)(new), values)
 
 
-def test_weights_of_all_sizes_can_be_predicted_from():
+@pytest.mark.parametrize("neighbors", [None, 0])
+def test_weights_of_all_sizes_can_be_predicted_from(neighbors):
     generator = np.random.default_rng(1)
     x = generator.normal(size=(60, 2))
     weight = 10.0 ** np.random.default_rng(0).uniform(-5, 5, 60)
     source = ArraySource(x, np.sin(x[:, 0]), weight)
-    prediction = fit(source, Recipe(n_features=100, most_steps=20)).predict(x)
+    recipe = Recipe(n_features=100, n_neighbors=neighbors, most_steps=20)
+    prediction = fit(source, recipe).predict(x)
     assert np.isfinite(prediction.mean).all()
     assert (prediction.variance_y > 0).all()
 

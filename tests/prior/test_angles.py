@@ -133,3 +133,35 @@ def test_float32_coefficients_are_as_good_as_float32():
 def test_a_beta_out_of_range_is_named(beta):
     with pytest.raises(ValueError, match="beta between"):
         AngleTable.build(ContinuousDepth(beta=beta), 3)
+
+
+@pytest.mark.parametrize(
+    "kernel", [ContinuousDepth(beta=1.6), ContinuousDepth(beta=4.2), NTK(2)]
+)
+@pytest.mark.parametrize(("dimension", "first"), [(3, 1), (4, 3), (9, 4)])
+def test_low_levels_and_tail_are_the_kernel(kernel, dimension, first):
+    whole = AngleTable.build(kernel, dimension)
+    tail = AngleTable.build(kernel, dimension, first)
+    angles = np.array([0.0, 1e-3, 0.05, 0.7, 1.6, 2.9, np.pi])
+    alpha = (dimension - 2) / 2
+    low = sum(
+        weight
+        * eval_gegenbauer(level, alpha, np.cos(angles))
+        / eval_gegenbauer(level, alpha, 1.0)
+        for level, weight in enumerate(tail.low)
+    )
+    assert len(tail.low) == first
+    assert tail.share == pytest.approx(1 - sum(tail.low), abs=1e-8)
+    np.testing.assert_allclose(
+        low + tail.share * tail.kernel(chord(angles)),
+        whole.kernel(chord(angles)),
+        atol=1e-8,
+    )
+
+
+def test_a_kernel_without_higher_levels_has_no_tail():
+    kernel = FreeSpectrum(np.array([0.5, 0.3, 0.2]))
+    tail = AngleTable.build(kernel, 4, 5)
+    assert tail.share == 0
+    np.testing.assert_allclose(tail.low, [0.5, 0.3, 0.2, 0.0, 0.0])
+    assert np.all(tail.kernel(chord(np.array([0.1, 1.0]))) == 0)

@@ -50,7 +50,8 @@ def test_the_first_two_levels_and_the_size_are_free():
     assert energy_prior(whole) == (0.0, {})
 
 
-def test_where_there_are_no_rows_little_is_known():
+@pytest.mark.parametrize("neighbors", [None, 0])
+def test_where_there_are_no_rows_little_is_known(neighbors):
     generator = np.random.default_rng(3)
     x = np.concatenate([generator.uniform(-3, -0.7, 40), generator.uniform(1, 2.6, 25)])
 
@@ -58,7 +59,7 @@ def test_where_there_are_no_rows_little_is_known():
         return np.sin(3 * x) * np.exp(0.4 * x) / 2
 
     y = function(x) + 0.1 * generator.normal(size=len(x))
-    model = SphericalGPRegressor().fit(x[:, None], y)
+    model = SphericalGPRegressor(n_neighbors=neighbors).fit(x[:, None], y)
     between = np.linspace(-0.5, 0.8, 14)
     mean, deviation = model.predict(between[:, None], return_std=True)
     assert np.mean(np.abs(function(between) - mean) < 2 * deviation) > 0.8

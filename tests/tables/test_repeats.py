@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import norm
 
 from zonal.tables import repeats
-from zonal.tables.repeats import merged_rows
+from zonal.tables.repeats import RowIndex, merged_rows
 
 
 def table(rows=200, columns=3, values=4, seed=0):
@@ -83,3 +85,25 @@ def test_one_row_and_its_type(dtype):
     rows = merged_rows(np.ones((1, 2), dtype), np.ones(1))
     assert rows.x.dtype == dtype
     assert len(rows) == 1
+
+
+def test_rows_are_found_despite_equal_codes(monkeypatch):
+    monkeypatch.setattr(
+        "zonal.tables.repeats._hash_rows", lambda x: np.zeros(len(x), np.uint64)
+    )
+    x = np.arange(12.0).reshape(6, 2)
+    index = RowIndex.of(x)
+    asked = np.vstack([x[::-1], [[0.0, 99.0]], x[:1]])
+    np.testing.assert_array_equal(index.find(asked), [5, 4, 3, 2, 1, 0, -1, 0])
+
+
+@given(seed=st.integers(0, 99), rows=st.integers(0, 40))
+def test_an_index_finds_what_brute_force_finds(seed, rows):
+    generator = np.random.default_rng(seed)
+    x = np.unique(generator.integers(0, 4, size=(rows, 2)).astype(float), axis=0)
+    x = generator.permutation(x)
+    asked = generator.integers(0, 5, size=(20, 2)).astype(float)
+    expected = [
+        next((i for i, row in enumerate(x) if np.all(row == one)), -1) for one in asked
+    ]
+    np.testing.assert_array_equal(RowIndex.of(x).find(asked), expected)

@@ -67,7 +67,7 @@ INPUTS = ["a", "town", "day", "b", "times"]
 
 def regressor():
     return SphericalGPRegressor(
-        n_features=40, solve_features=40, missing="indicator", max_time=None
+        n_features=40, n_neighbors=0, solve_features=40, missing="indicator"
     )
 
 
@@ -133,6 +133,27 @@ def test_files_give_the_model_of_the_frame(folder, in_memory, kind):
     np.testing.assert_allclose(mean, expected, atol=1e-6)
     np.testing.assert_allclose(std, deviation, atol=1e-6)
     assert model.columns_.names == [*INPUTS]
+
+
+@pytest.mark.parametrize("kind", ["folder", "csv", "reader"])
+def test_rows_from_files_are_stored_as_those_of_the_frame(folder, few_rounds, kind):
+    table = frame()[["y", *INPUTS]]
+    expected = SphericalGPRegressor(missing="indicator").fit(table[INPUTS], table.y)
+    source = opened(folder, kind)
+    stream = source if isinstance(source, Stream) else stream_of(source)
+    model = SphericalGPRegressor(missing="indicator")
+    model.fit(_Only(stream, list(table)), target="y")
+    assert model.n_samples_seen_ == ROWS
+    places = frame(100, seed=1)
+    np.testing.assert_allclose(
+        model.predict(places[INPUTS]), expected.predict(places[INPUTS]), atol=1e-4
+    )
+    more = frame(50, seed=2)[[*INPUTS, "y"]]
+    before = model.predict(places[INPUTS])
+    path = folder / "more.parquet"
+    more.to_parquet(path)
+    model.partial_fit(path, target="y").forget(path, target="y")
+    np.testing.assert_allclose(model.predict(places[INPUTS]), before, atol=1e-5)
 
 
 class _Only(BatchReader):

@@ -103,7 +103,8 @@ class FullScale:
     >>> features = GlobalFeatures(process, 2, np.zeros((0, 2)))   # levels 0 and 1
     >>> rows = features.stored(np.eye(2), np.ones(2), np.ones((2, 1)), np.full(2, 0.1))
     >>> given = FullScale.of(features, rows)
-    >>> given.predict(given.queries(np.eye(2), np.ones(2)), np.array([[0], [1]])).mean
+    >>> queries = given.queries(np.eye(2), np.ones(2))
+    >>> given.predict(queries, np.array([[0], [1]])).mean.round(2)
     array([[0.94],
            [0.94]])
     """

@@ -63,10 +63,10 @@ class GlobalFeatures(Fields):
     >>> features = GlobalFeatures(process, 1, np.eye(2))
     >>> phi = features.at(np.eye(2, dtype=np.float32), np.ones(2))
     >>> (phi @ phi.T).round(3)
-    array([[4.   , 2.527],
-           [2.527, 4.   ]], dtype=float32)
-    >>> float(4 * process.table().kernel(np.array(2.0)).round(4))
-    2.5272
+    array([[4.   , 2.227],
+           [2.227, 4.   ]], dtype=float32)
+    >>> round(4 * float(process.table().kernel(np.array(2.0))), 3)
+    2.227
     """
 
     process: LocalProcess

@@ -24,7 +24,7 @@ from jaxtyping import Float, Integer, Shaped
 
 from zonal.engine.passes import block_results
 from zonal.engine.systems import make_room, scatter, solve_rows
-from zonal.prior.angles import AngleTable
+from zonal.prior.angles import OFFSET, POINTS_BITS, AngleTable
 
 __all__ = [
     "Conditionals",
@@ -40,6 +40,16 @@ _CHUNK = 512
 # Least pivots relative to the diagonal. The rounding error of the kernel, 1e-7, changes
 # smaller ones by more than one percent.
 _LEAST_PIVOT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}
+# Least noise relative to the prior variance, in float64. The table of the kernel is
+# exact to 4e-10 there, so equal rows with less noise may have no positive definite
+# matrix, and lifted pivots of theirs would grow from row to row.
+_LEAST_NOISE = 1e-8
+# Very rough kernels fall off within the first interval of the table, where it only
+# interpolates. The noise is at least this share of what they lose there.
+_FIRST_INTERVAL, _LOST_SHARE = OFFSET / 2**POINTS_BITS, 1e-3
+# Features are float32, so the kernel that they leave is known to 1e-7 of the variance,
+# and matrices of a hundred rows have negative eigenvalues of some 1e-6.
+_LEAST_NOISE_LEFT = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -336,6 +346,13 @@ class _Systems:
             np.zeros(n, np.bool_),
         )
 
+    def _least_noise(self, dtype: np.dtype) -> float:
+        if dtype == np.float32:
+            return 0.0
+        lost = 1 - float(self.table.kernel(np.array([_FIRST_INTERVAL]))[0])
+        least = _LEAST_NOISE_LEFT if self.rows.overlap else _LEAST_NOISE
+        return max(least, _LOST_SHARE * lost)
+
     def solve(self, part: slice, outputs, gradients) -> tuple[int, int]:
         """Solve some queries; count those in float64 and those with lifted pivots."""
         order, repeated = np.arange(part.start, part.stop), 0
@@ -365,6 +382,7 @@ class _Systems:
             *coefficients,
             self.variance,
             _LEAST_PIVOT[dtype],
+            self._least_noise(dtype),
             rows.overlap,
             outputs,
             gradients,

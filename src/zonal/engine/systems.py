@@ -78,6 +78,7 @@ def solve_rows(
     beta_table,
     variance,
     least_pivot,
+    least_noise,
     overlap,
     outputs,
     gradients,
@@ -108,7 +109,10 @@ def solve_rows(
     root = np.sqrt(variance)
     for first in range(0, len(order), lanes):
         group = order[first : first + lanes]
-        _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest, n)
+        _gather(
+            rows, queries, neighbours, group, root, least_noise,
+            matrix, points, factor, rest, n,
+        )  # fmt: skip
         _fill(matrix, points, factor, rest, table, starts, n, dimension)
         own = load(factor, n * lanes) * load(factor, n * lanes)
         spread = load(rest, n * lanes)
@@ -181,7 +185,10 @@ def solve_rows(
 
 
 @compiled
-def _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest, n):
+def _gather(
+    rows, queries, neighbours, group, root, least_noise,
+    matrix, points, factor, rest, n,
+):  # fmt: skip
     """Copy the data of a group's neighbours and queries into lanes."""
     directions, radial, targets, noise, _ = rows
     query_directions, query_radial, _, query_noise, _ = queries
@@ -200,8 +207,10 @@ def _gather(rows, queries, neighbours, group, root, matrix, points, factor, rest
         here = slot * lanes
         for lane in range(lanes):
             row = own[lane]
-            factor[here + lane] = root * radial[row] if present[lane] else 0.0
-            rest[here + lane] = noise[row] if present[lane] else 1.0
+            own_factor = root * radial[row]
+            least = least_noise * own_factor * own_factor
+            factor[here + lane] = own_factor if present[lane] else 0.0
+            rest[here + lane] = max(noise[row], least) if present[lane] else 1.0
         for k in range(dimension):
             here = (slot * dimension + k) * lanes
             for lane in range(lanes):
