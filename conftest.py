@@ -5,6 +5,7 @@ the tests of the engine, which reach all of its code, and left out where whole f
 made to test what surrounds them, and in examples.
 """
 
+import dataclasses
 import os
 
 import hypothesis
@@ -53,10 +54,27 @@ def x64():
 
 @pytest.fixture(scope="module")
 def few_starts():
-    """A single start, for tests that do not depend on where learning starts."""
+    """Short spectra, for tests that do not depend on how learning starts."""
     from zonal.learning.schedule import Schedule
 
     with pytest.MonkeyPatch.context() as patch:
-        one_start = Schedule(start_scales=(0.5,), start_levels=(10,))
-        patch.setattr("zonal.learning.schedule.DEFAULT", one_start)
+        few_levels = Schedule(rough_levels=10, smooth_levels=10)
+        patch.setattr("zonal.learning.schedule.DEFAULT", few_levels)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_rounds(few_starts):
+    """Few steps of learning by neighbours too, and two pairs of sizes to choose."""
+    from zonal.learning import schedule
+
+    learning = schedule.NeighbourSchedule(
+        racers=2, race_rounds=1, sample_rows=(400, 400)
+    )
+    sizes = schedule.SizeSchedule(candidates=((0, 64), (64, 64)))
+    quick = dataclasses.replace(
+        schedule.default_schedule(), by_neighbours=learning, sizes=sizes
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zonal.learning.schedule.DEFAULT", quick)
         yield

@@ -20,7 +20,8 @@ from zonal_bench.tables import Split, find_data_folder, load_uci_split
 from zonal import UnitVectors
 from zonal.engine.local import Queries, StoredRows, conditionals
 from zonal.engine.neighbours import Neighbours
-from zonal.learning.by_neighbours import Settings, learn
+from zonal.learning.by_neighbours import learn
+from zonal.learning.schedule import NeighbourSchedule
 from zonal.prior.parameters import named
 from zonal.prior.process import LocalProcess
 from zonal.tables.repeats import DistinctRows, merged_rows
@@ -75,7 +76,7 @@ def predictions(
     return found.mean[:, 0], found.variance + noise, searched
 
 
-def run(folder, name: str, k: int, settings: Settings) -> None:
+def run(folder, name: str, k: int, settings: NeighbourSchedule) -> None:
     split = load_uci_split(folder, name)
     x, x_test = standardised(split)
     begin = time.process_time()
@@ -109,7 +110,7 @@ def main() -> None:
     ball = np.random.default_rng(0).normal(size=(200, 3))
     ball /= np.linalg.norm(ball, axis=1, keepdims=True)
     few = merged_rows(ball, ball[:, 0])
-    small = Settings(validation_rows=20, sample_rows=(50,))
+    small = NeighbourSchedule(validation_rows=20, sample_rows=(50,))
     process = learn(few, small, sphere=UnitVectors(3))[0].best
     predictions(few, process, ball, 5)
     print(f"{os.cpu_count()} cores, {datetime.date.today()}, k={options.k}")
@@ -118,7 +119,7 @@ def main() -> None:
         "search  predict    beta variance    noise"
     )
     for name in options.names:
-        run(folder, name, options.k, Settings())
+        run(folder, name, options.k, NeighbourSchedule())
 
 
 if __name__ == "__main__":

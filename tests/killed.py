@@ -7,7 +7,7 @@ import unittest.mock
 import numpy as np
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor, saving
-from zonal.learning.schedule import Schedule
+from zonal.learning.schedule import NeighbourSchedule, Schedule
 
 ROWS = 300
 GENERATOR = np.random.default_rng(0)
@@ -27,18 +27,23 @@ SMALL = Schedule(
     fewest_rows=50,
     start_rows=50,
     validation_rows=0,
-    start_scales=(0.2,),
-    start_levels=(10,),
+    rough_levels=10,
+    smooth_levels=10,
     round_steps=3,
     tolerance=0.05,
     fewest_inferred_rows=110,
     pass_tolerance=1e-4,
+    by_neighbours=NeighbourSchedule(
+        sample_rows=(50,), racers=1, race_rounds=1, race_steps=3, steps=3
+    ),
 )
 
 
 def estimator(kind, **options):
     if kind.endswith("classes"):
         return SphericalGPClassifier(20, **options)
+    # Features alone: those are learned in rounds of many steps.
+    options = {"n_neighbors": 0} | options
     return SphericalGPRegressor(20, likelihood=kind, **options)
 
 

@@ -6,8 +6,7 @@ from zonal.learning.schedule import Schedule
 SMALL = Schedule(
     start_rows=100,
     validation_rows=50,
-    start_scales=(0.2,),
-    start_levels=(20,),
+    rough_levels=20,
     round_steps=10,
     tolerance=1.0,
     most_rows=200,

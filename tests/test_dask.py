@@ -58,7 +58,7 @@ def client():
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_arrays_in_any_partitions_on_any_workers(workers):
-    expected = SphericalGPRegressor(30).fit(X, Y)
+    expected = SphericalGPRegressor(30, n_neighbors=0).fit(X, Y)
     mean, std = expected.predict(X, return_std=True)
     with cluster(workers) as some, Client(some) as client:
         for rows in (99, 350, ROWS):
@@ -128,7 +128,7 @@ def test_several_targets_and_empty_partitions(client):
     )
     target = da.from_array(both).rechunk({0: table.chunks[0], 1: 2})
     model = DaskSphericalGPRegressor(30).fit(table, target)
-    expected = SphericalGPRegressor(30).fit(X, both)
+    expected = SphericalGPRegressor(30, n_neighbors=0).fit(X, both)
     found = model.to_local().predict(X)
     np.testing.assert_allclose(found, expected.predict(X), atol=1e-6)
 
@@ -196,7 +196,7 @@ def test_a_partition_that_counts_for_nothing(client):
     table, target = da.from_array(X, chunks=(200, 3)), da.from_array(Y, chunks=200)
     model = DaskSphericalGPRegressor(30)
     model.fit(table, target, sample_weight=da.from_array(weights, chunks=200))
-    expected = SphericalGPRegressor(30).fit(X, Y, sample_weight=weights)
+    expected = SphericalGPRegressor(30, n_neighbors=0).fit(X, Y, sample_weight=weights)
     np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-6)
 
 
@@ -285,7 +285,8 @@ def test_workers_that_die_at_up_to_ten_moments_of_fits(monkeypatch):
         monkeypatch.setattr("zonal.dask.estimators.gather", dying)
         table = da.from_array(X, chunks=(100, 3))
         truth = {
-            name: here(30).fit(X, y).predict(X) for name, (_, here, y) in fits.items()
+            name: here(30, n_neighbors=0).fit(X, y).predict(X)
+            for name, (_, here, y) in fits.items()
         }
         while len(deaths) < 10 and _back(client):
             for name, (there, _, y) in fits.items():

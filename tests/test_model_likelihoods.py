@@ -21,12 +21,12 @@ from zonal import (
     UnitVectors,
     fit,
 )
-from zonal.learning.by_bound import LearningStoppedWarning
+from zonal.learning.by_bound import Learner, LearningStoppedWarning
 from zonal.learning.schedule import Schedule
 
-# The tests here do not depend on where learning starts.
-ONE_START = Schedule(start_scales=(0.5,), start_levels=(10,))
-SMALL = Recipe(n_features=30, most_steps=15, schedule=ONE_START)
+# Few levels, for speed.
+FEW_LEVELS = Schedule(rough_levels=10, smooth_levels=10)
+SMALL = Recipe(n_features=30, most_steps=15, schedule=FEW_LEVELS)
 
 
 def table(rows=600, seed=0):
@@ -261,7 +261,19 @@ def _passes(model):
     return [step for step in model.history if step.stage == "infer"]
 
 
-def test_a_limit_of_time_ends_passes_too(two_classes, tmp_path):
+@pytest.fixture
+def no_time(monkeypatch):
+    """A second passes when the start is learned; no checkpoint is written before."""
+
+    def seconds(run):
+        return float(any(step.stage != "start" for step in run.history))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "seconds", property(seconds))
+        yield
+
+
+def test_a_limit_of_time_ends_passes_too(two_classes, tmp_path, no_time):
     whole, x, y, _ = two_classes
     assert len(_passes(whole)) > 3
     source, checkpoint = ArraySource(x, y), tmp_path / "run.zonal"

@@ -142,17 +142,18 @@ def uci():
 
 
 def sizes():
-    """The default, solved with fewer and with more features, on three tables.
+    """Features alone, solved with fewer and with more of them, on three tables.
 
-    The default itself comes from ``uci``.
+    The chosen number of features comes from ``uci``.
     """
 
 
 def layouts():
     """Layouts, penalties and radial orders: one change each, 512 features throughout.
 
-    The default solves with more features than it learns with, which only its layout
-    supports; here no method does. Twenty steps of learning.
+    Features alone, without neighbours. Banded features can be solved with more of them
+    than were learned with, which other layouts do not support; here no method does.
+    Twenty steps of learning.
     """
 
 
@@ -237,7 +238,10 @@ _LAYOUT_METHODS = (
 )
 _UCI_METHODS = (
     "zonal",
+    "zonal-features",
+    "zonal-neighbors",
     "lightgbm",
+    "lightgbm-wide",
     "ngboost",
     "network",
     "fourier",

@@ -13,7 +13,9 @@ from zonal_bench.tables import UCI
 __all__ = [
     "CALIBRATED",
     "LISTINGS",
+    "MECHANISMS",
     "SIZES",
+    "TREES",
     "Tables",
     "format_markdown",
     "group_by_method",
@@ -369,7 +371,9 @@ def _format_depth(tables: Tables) -> str:
 
 
 # Methods and their variants.
-SIZES = ("zonal-512", "zonal", "zonal-4096")
+SIZES = ("zonal-512", "zonal-features", "zonal-4096")
+MECHANISMS = ("zonal", "zonal-features", "zonal-neighbors")
+TREES = ("lightgbm", "lightgbm-wide")
 CALIBRATED = (
     "zonal",
     "lightgbm",
@@ -389,6 +393,8 @@ LISTINGS: dict[str, Callable[[Tables], str]] = {
     "uci-costs": _format_uci_costs,
     "uci-failures": _format_uci_failures,
     "uci-shaped": functools.partial(_format_variants, CALIBRATED),
+    "uci-mechanisms": functools.partial(_format_variants, MECHANISMS),
+    "uci-trees": functools.partial(_format_variants, TREES),
     "sizes": functools.partial(_format_variants, SIZES),
     "layouts": _format_changes,
     "susy": _format_binary,

@@ -6,16 +6,17 @@ against training time is free. Methods that are not iterative yield once.
 """
 
 import dataclasses
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import numpy as np
 
+from zonal.inference.local import LocalSolution
 from zonal.learning.recipe import Recipe
+from zonal.learning.state import Step
 from zonal.likelihoods.classes import Labels
-from zonal.model import fit
+from zonal.model import Model, fit
 from zonal.prediction import Prediction
-from zonal.prior.basis import Basis
 from zonal.prior.kernels import ContinuousDepth
 from zonal.prior.polynomials import harmonic_count
 from zonal.prior.sphere import Projection
@@ -30,6 +31,7 @@ __all__ = [
     "Method",
     "Settings",
     "UnaffordableError",
+    "sum_stage_seconds",
 ]
 
 
@@ -87,7 +89,8 @@ def _train_zonal(split: Split, settings: Settings, **choices: Any) -> Answers:
     chosen = {"seed": settings.seed, **choices}
     if settings.steps is not None:
         chosen["most_steps"] = settings.steps
-    if settings.features is not None:
+    # Methods without features stay without.
+    if settings.features is not None and chosen.get("n_features") != 0:
         chosen["n_features"] = settings.features
     recipe = Recipe(**chosen)
     rows = ArraySource(split.x, split.y)
@@ -98,15 +101,37 @@ def _train_zonal(split: Split, settings: Settings, **choices: Any) -> Answers:
         predicted = model.predict(x)
         return predicted.probabilities() if split.classes else predicted
 
-    yield Answer(predict, _collect_facts(model.process.basis))
+    yield Answer(predict, _collect_facts(model))
 
 
-def _collect_facts(basis: Basis) -> dict[str, Any]:
+def _collect_facts(model: Model) -> dict[str, Any]:
+    basis, solution = model.process.basis, model.solution
+    has_neighbors = isinstance(solution, LocalSolution)
     return {
         "depth": basis.depth,
         "levels": basis.kernel.last_level,
-        "features": basis.n_features,
+        "features": len(solution.features) if has_neighbors else basis.n_features,
+        "neighbors": solution.n_neighbors if has_neighbors else 0,
+        "stages": sum_stage_seconds(model.history),
     }
+
+
+def sum_stage_seconds(history: Iterable[Step]) -> dict[str, float]:
+    """Seconds of each stage of learning, in the order of first appearance.
+
+    A step lasts from the previous step to its own report.
+
+    Examples
+    --------
+    >>> start, learn = Step("start", 1, 9, 0.1, 2.0), Step("learn", 1, 9, 0.2, 5.0)
+    >>> sum_stage_seconds([start, learn])
+    {'start': 2.0, 'learn': 3.0}
+    """
+    stages, last = {}, 0.0
+    for step in history:
+        stages[step.stage] = stages.get(step.stage, 0.0) + step.seconds - last
+        last = step.seconds
+    return stages
 
 
 def _make_zonal(name: str, title: str, **choices: Any) -> Method:
@@ -114,6 +139,11 @@ def _make_zonal(name: str, title: str, **choices: Any) -> Method:
         return _train_zonal(split, settings, **choices)
 
     return Method(name, title, "zonal", train, classes=True, variant=name != "zonal")
+
+
+def _make_banded(name: str, title: str, **choices: Any) -> Method:
+    """Banded features alone, without neighbours."""
+    return _make_zonal(name, title, n_neighbors=0, **choices)
 
 
 def _train_projected(split: Split, settings: Settings) -> Answers:
@@ -177,16 +207,29 @@ BUDGETS = (1, 2, 4, 5, 8, 10, 15, 20, 30, 40, 60, 80)
 ZONAL_METHODS = (
     _make_zonal("zonal", "zonal"),
     _make_zonal("zonal-plain", "zonal, not calibrated", calibrated=False),
-    _make_zonal("zonal-1024", "zonal, 1024 features", n_features=1024),
-    _make_zonal("zonal-4096", "zonal, solved with 4096 features", solve_features=4096),
-    _make_zonal("zonal-512", "zonal, 512 features throughout", solve_features=512),
-    _make_zonal(
+    _make_zonal("zonal-features", "zonal, features alone", n_neighbors=0),
+    _make_zonal("zonal-neighbors", "zonal, neighbours alone", n_features=0),
+    *(
+        _make_zonal(
+            f"zonal-neighbors-{k}",
+            f"zonal, {k} neighbours alone",
+            n_features=0,
+            n_neighbors=k,
+        )
+        for k in (64, 128, 400)
+    ),
+    _make_banded("zonal-1024", "zonal, 1024 features alone", n_features=1024),
+    _make_banded(
+        "zonal-4096", "zonal, solved with 4096 features alone", solve_features=4096
+    ),
+    _make_banded(
+        "zonal-512", "zonal, 512 features alone throughout", solve_features=512
+    ),
+    _make_banded(
         "zonal-standard", "standard penalty", solve_features=512, tightened=False
     ),
-    _make_zonal("zonal-radial", "radial order 1", solve_features=512, radial_order=1.0),
-    *(
-        _make_zonal(f"zonal-neighbors-{k}", f"zonal, {k} neighbours", n_neighbors=k)
-        for k in (64, 128, 400)
+    _make_banded(
+        "zonal-radial", "radial order 1", solve_features=512, radial_order=1.0
     ),
     _make_zonal("zonal-sparse", "sparse", layout="sparse"),
     _make_zonal(

@@ -1,6 +1,7 @@
 """Peers: other libraries, with their own recommended settings or usual ones.
 
-Packages are imported at training time; ``pip install "zonal[bench]"`` installs them.
+Packages are imported at training time; ``pip install "zonal[bench]"`` installs them,
+except for GPBoost (see ``benchmarks/README.md``).
 All methods see the same rows. Methods without predictive variance get a constant one,
 estimated on a validation tenth of the rows.
 """
@@ -12,8 +13,9 @@ estimated on a validation tenth of the rows.
 
 import dataclasses
 import functools
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,27 @@ BATCH = 1024
 _TOLERANCE, _PATIENCE = 1e-3, 8
 # Dense Gaussian processes are skipped for more rows.
 _DENSE_ROWS = 5_000
+# Settings of LightGBM, of which validation rows choose one.
+_TREES = (
+    {"n_estimators": 5000, "learning_rate": 0.05, "num_leaves": 15},
+    {"n_estimators": 5000, "learning_rate": 0.05, "num_leaves": 63},
+    {"n_estimators": 5000, "learning_rate": 0.03, "num_leaves": 127},
+)
+_LARGE_TREES = ({"n_estimators": 5000, "learning_rate": 0.1, "num_leaves": 255},)
+_WIDE_TREES = (
+    {"n_estimators": 5000, "learning_rate": 0.05, "num_leaves": 63},
+    {"n_estimators": 20_000, "learning_rate": 0.05, "num_leaves": 255},
+    {
+        "n_estimators": 20_000,
+        "learning_rate": 0.05,
+        "num_leaves": 15,
+        "min_child_samples": 50,
+        "subsample": 0.8,
+        "subsample_freq": 1,
+        "colsample_bytree": 0.8,
+        "reg_lambda": 10.0,
+    },
+)
 
 
 class _Plateau:
@@ -64,37 +87,58 @@ def _add_noise(
 
 def _train_lightgbm(split: Split, settings: Settings) -> Answers:
     """Learning rate, leaves and rounds are chosen on validation rows."""
+    large = len(split.y) > 1_000_000
+    yield _fit_best_trees(split, settings, _LARGE_TREES if large else _TREES)
+
+
+def _train_lightgbm_wide(split: Split, settings: Settings) -> Answers:
+    """Few regularised leaves, 63 or 255, and four times the rounds for both ends."""
+    yield _fit_best_trees(split, settings, _WIDE_TREES)
+
+
+def _fit_best_trees(
+    split: Split, settings: Settings, choices: Sequence[Mapping[str, Any]]
+) -> Answer:
+    """The best of several settings of LightGBM by the loss of validation rows.
+
+    ``trials`` has the validation loss, rounds and seconds of each setting.
+    """
+    validation_mask = _draw_validation(split, settings.seed)
+    best, trials = None, []
+    for choice in choices:
+        begin = time.perf_counter()
+        model, loss = _fit_trees(split, validation_mask, settings.seed, choice)
+        seconds = time.perf_counter() - begin
+        if loss < min((trial["loss"] for trial in trials), default=np.inf):
+            best = model
+        rounds = int(model.best_iteration_)
+        trials.append({**choice, "loss": loss, "rounds": rounds, "seconds": seconds})
+    if best is None:
+        raise FloatingPointError("no setting has a finite validation loss")
+    if split.classes:
+        return Answer(best.predict_proba, {"trials": trials})
+    answer = _add_noise(
+        best.predict, split.x[validation_mask], split.y[validation_mask]
+    )
+    return dataclasses.replace(answer, facts={"trials": trials})
+
+
+def _fit_trees(
+    split: Split, validation_mask: np.ndarray, seed: int, choice: Mapping[str, Any]
+) -> tuple[Any, float]:
+    """LightGBM with early stopping on validation rows, and its loss there."""
     import lightgbm
 
-    validation_mask = _draw_validation(split, settings.seed)
     kind = lightgbm.LGBMClassifier if split.classes else lightgbm.LGBMRegressor
-    large = len(split.y) > 1_000_000
-    tries = [(0.1, 255)] if large else [(0.05, 15), (0.05, 63), (0.03, 127)]
-    best, least = None, np.inf
-    for rate, leaves in tries:
-        model = kind(
-            n_estimators=5000,
-            learning_rate=rate,
-            num_leaves=leaves,
-            random_state=settings.seed,
-            verbose=-1,
-        )
-        model.fit(
-            split.x[~validation_mask],
-            split.y[~validation_mask],
-            eval_set=[(split.x[validation_mask], split.y[validation_mask])],
-            callbacks=[lightgbm.early_stopping(50, verbose=False)],
-        )
-        loss = min(min(scores.values()) for scores in model.best_score_.values())
-        if loss < least:
-            best, least = model, loss
-    assert best is not None
-    if split.classes:
-        yield Answer(best.predict_proba)
-    else:
-        yield _add_noise(
-            best.predict, split.x[validation_mask], split.y[validation_mask]
-        )
+    model = kind(random_state=seed, verbose=-1, **choice)
+    model.fit(
+        split.x[~validation_mask],
+        split.y[~validation_mask],
+        eval_set=[(split.x[validation_mask], split.y[validation_mask])],
+        callbacks=[lightgbm.early_stopping(50, verbose=False)],
+    )
+    losses = [min(scores.values()) for scores in model.best_score_.values()]
+    return model, float(min(losses))
 
 
 def _train_ngboost(split: Split, settings: Settings) -> Answers:
@@ -184,6 +228,39 @@ def _train_gpytorch(split: Split, settings: Settings, points: int) -> Answers:
             bounds.append(float(value))
         bound, epochs = float(np.mean(bounds)), epochs + 1
         yield Answer(predict, {"epochs": epochs})
+
+
+def _train_gpboost(split: Split, settings: Settings) -> Answers:
+    """Vecchia with inducing points, of GPBoost's own sizes: Matérn-3/2 with ARD.
+
+    200 points and 30 neighbours, 60 for predictions. Its optimiser is restarted every
+    few iterations, so that the time limit applies.
+    """
+    import gpboost
+
+    standardise = _make_standardiser(split.x)
+    y = np.asarray(split.y, np.float64)
+    model = gpboost.GPModel(
+        likelihood="gaussian",
+        gp_coords=standardise(split.x),
+        cov_function="matern_ard",
+        cov_fct_shape=1.5,
+        gp_approx="full_scale_vecchia",
+        seed=settings.seed,
+    )
+
+    def predict(x):
+        predicted = model.predict(gp_coords_pred=standardise(x), predict_var=True)
+        return make_normal(predicted["mu"], predicted["var"])
+
+    options: dict[str, Any] = {"maxit": 5}
+    steps, gain, evidence = 0, np.inf, -np.inf
+    while gain > _TOLERANCE:
+        model.fit(y=y, params=options)
+        last, evidence = evidence, -model.get_current_neg_log_likelihood() / len(y)
+        gain, steps = evidence - last, steps + options["maxit"]
+        options["init_cov_pars"] = model.get_cov_pars(format_pandas=False)
+        yield Answer(predict, {"steps": steps})
 
 
 def _train_gpjax(split: Split, settings: Settings, points: int = 512) -> Answers:
@@ -454,12 +531,23 @@ _NETWORK = Method(
     "network", "MLP 256-256", "scikit-learn", _train_network, classes=True
 )
 
+_LIGHTGBM_WIDE = Method(
+    "lightgbm-wide",
+    "LightGBM, 15 to 255 leaves",
+    "lightgbm",
+    _train_lightgbm_wide,
+    classes=True,
+    variant=True,
+)
+
 PEERS = (
     _LIGHTGBM,
+    _LIGHTGBM_WIDE,
     add_calibration(_LIGHTGBM),
     Method("ngboost", "NGBoost", "ngboost", _train_ngboost),
     _make_svgp(512),
     _make_svgp(1024),
+    Method("gpboost", "GPBoost VIF", "gpboost", _train_gpboost),
     Method("gpjax", "GPJax SGPR-512", "gpjax", _train_gpjax),
     Method("gpfy", "gpfy", "gpfy", _train_gpfy, classes=True),
     Method("sklearn-gp", "scikit-learn GP", "scikit-learn", _train_dense),

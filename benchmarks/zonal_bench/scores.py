@@ -1,18 +1,19 @@
 """Scores of predictions on test rows, as plain numbers by name."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from zonal.likelihoods.noise import Gaussian
+from zonal.likelihoods.noise import Calibration, Gaussian
 from zonal.prediction import Prediction, PredictiveDistribution
 from zonal.scores.classification import score_classification
 from zonal.scores.held_out import HeldOut
 from zonal.scores.regression import score_regression
 from zonal.tables.chunks import Chunk
 
-__all__ = ["make_normal", "score_classes", "score_numbers"]
+__all__ = ["drop_calibration", "make_normal", "score_classes", "score_numbers"]
 
 
 def make_normal(
@@ -34,6 +35,21 @@ def make_normal(
     rest = np.maximum(variance - noise, 0.0)[:, None]
     rows, centre = Chunk(np.empty((len(mean), 0))), np.zeros(len(mean))
     return Prediction(Gaussian(noise), mean[:, None], rest, centre, 1.0, rows)
+
+
+def drop_calibration(prediction: Prediction) -> Prediction:
+    """The plain normals that a process predicts, before their calibration.
+
+    Examples
+    --------
+    >>> wide = Gaussian(1.0, Calibration((2.0,), (1.0,)))
+    >>> prediction = dataclasses.replace(make_normal(np.zeros(1), 1.0), likelihood=wide)
+    >>> prediction.variance_y, drop_calibration(prediction).variance_y
+    (array([4.]), array([1.]))
+    """
+    likelihood: Any = prediction.likelihood
+    plain = dataclasses.replace(likelihood, calibration=Calibration())
+    return dataclasses.replace(prediction, likelihood=plain)
 
 
 def score_numbers(

@@ -41,6 +41,7 @@ __all__ = [
     "load_susy_split",
     "load_uci_split",
     "read_columns",
+    "take_rows",
 ]
 
 UCI = (
@@ -198,6 +199,20 @@ def load_covtype_split(folder: Path, name: str = "covtype", split: int = 0) -> S
     test = hash_rows(x, split) % np.uint64(5) == 0
     y = y.astype(np.float64)
     return Split(name, x[~test], y[~test], x[test], y[test], classes=7)
+
+
+def take_rows(split: Split, count: int, seed: int = 0) -> Split:
+    """Random training rows of a split, or all if there are fewer; the same test rows.
+
+    Examples
+    --------
+    >>> x = np.arange(6.0)[:, None]
+    >>> few = take_rows(Split("made", x, x[:, 0], x, x[:, 0]), 4)
+    >>> few.x.shape, len(few.y_test)
+    ((4, 1), 6)
+    """
+    chosen = np.random.default_rng(seed).permutation(len(split.y))[:count]
+    return dataclasses.replace(split, x=split.x[chosen], y=split.y[chosen])
 
 
 def hash_rows(x: np.ndarray, seed: int = 0) -> np.ndarray:

@@ -127,8 +127,9 @@ def fit_outputs(
     recipe = Recipe() if recipe is None else recipe
     likelihood = Gaussian() if likelihood is None else likelihood
     tasks = [_Task.of(source, likelihood, recipe) for source in sources]
-    if recipe.n_neighbors:
-        return _fit_by_neighbours(tasks, recipe, callback, checkpoint)
+    if recipe.stores_rows(likelihood):
+        return _fit_by_neighbours(tasks, recipe, callback, checkpoint, start)
+    recipe = recipe.for_features_alone()
     varying = [task for task in tasks if task.varies]
     if not varying:
         recipe, varying = dataclasses.replace(recipe, most_steps=0), tasks[:1]
@@ -151,30 +152,26 @@ def _fit_by_neighbours(
     recipe: Recipe,
     callback: Callable[[Step], Any] | None,
     checkpoint: str | os.PathLike | None,
+    start: Process | None,
 ) -> "tuple[Model, ...]":
-    """Store the rows, and learn one kernel from nearest rows for all targets."""
-    likelihood = tasks[0].problem.likelihood
-    if not likelihood.conjugate:
-        raise ValueError(
-            "n_neighbors is for normal noise; leave it at 0 for "
-            f"{type(likelihood).__name__}"
-        )
+    """Store the rows; learn one kernel from nearest rows for all targets."""
     tables = [StoredTable.of(task.problem.source) for task in tasks]
-    rows = StoredTable.side_by_side(tables)
-    run = NeighbourRun(rows, recipe, callback, checkpoint)
-    state = run.learn()
-    solutions = [
-        LocalSolution(
-            state.best,
-            Gaussian(state.best.noise),
-            table,
-            recipe.n_neighbors,
-            state.validation * table.rows,
-        )
-        for table in tables
-    ]
+    learned = [index for index, task in enumerate(tasks) if task.varies]
+    if not learned:
+        recipe, learned = dataclasses.replace(recipe, most_steps=0), [0]
+    rows = StoredTable.side_by_side([tables[index] for index in learned])
+    run = NeighbourRun(rows, recipe, callback, checkpoint, start)
+    of_outputs = dict(zip(learned, run.learn(), strict=True))
     models = []
-    for task, solution in zip(tasks, solutions, strict=True):
+    for index, (task, table) in enumerate(zip(tasks, tables, strict=True)):
+        sizes = of_outputs.get(index, of_outputs[learned[0]])
+        solution = LocalSolution.solve(
+            sizes.features,
+            Gaussian(sizes.features.process.noise),
+            table,
+            sizes.n_neighbors,
+            sizes.density * table.rows,
+        )
         if recipe.calibrated and task.varies:
             sample = task.problem.source.sample(_MOST_RESIDUALS, recipe.seed)
             solution = calibrate(solution, sample)
@@ -300,7 +297,9 @@ class Model(Fields):
     def bound(self) -> float:
         """Lower bound on the log evidence of all targets, in their own units.
 
-        NaN after rows were added or forgotten, unless noise is normal.
+        With neighbours it is the sum of leave-one-out log densities, estimated on some
+        rows. NaN after rows were added or forgotten, unless noise is normal and there
+        are no neighbours.
         """
         rows = self.statistics.rows
         return self.solution.bound - rows * float(np.log(self.scaling.target_width))
@@ -327,6 +326,21 @@ class Model(Fields):
             )
         shares = np.where(self.scaling.varying, sphere.relevance, 0.0)
         return shares / max(shares.sum(), np.finfo(np.float64).tiny)
+
+    @property
+    def stores_rows(self) -> bool:
+        """Whether the model contains its rows, to predict from the nearest."""
+        return isinstance(self.solution, LocalSolution)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features of each function."""
+        return self.solution.n_features
+
+    @property
+    def n_neighbors(self) -> int:
+        """Number of nearest rows that predictions use besides the features."""
+        return self.solution.n_neighbors
 
     @property
     def depth(self) -> int:
@@ -447,6 +461,8 @@ class Model(Fields):
             )
         pairs = zip(self.solution.processes, other.solution.processes, strict=False)
         same = all(same_values(ours, theirs) for ours, theirs in pairs)
+        for name in ("stores_rows", "n_features", "n_neighbors"):
+            same = same and getattr(self, name) == getattr(other, name)
         if not same or self.likelihood != other.likelihood:
             raise ValueError(
                 "the models have different parameters; merge models that come from the "

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.calibration import calibration_curve
 
+from zonal.estimators.summary import measure_of
 from zonal.prior.kernels import NTK
 
 __all__ = [
@@ -167,7 +168,7 @@ def plot_relevance(model, *, ax=None):
 
 
 def plot_history(model, *, ax=None):
-    """Plot the bound per row at each step, stage by stage.
+    """Plot the bound or the log density per row at each step, stage by stage.
 
     Examples
     --------
@@ -176,13 +177,13 @@ def plot_history(model, *, ax=None):
     >>> X = np.linspace(-1, 1, 30)[:, None]
     >>> model = SphericalGPRegressor().fit(X, np.sin(4 * X[:, 0]))
     >>> [line.get_label() for line in plot_history(model).lines]
-    ['start', 'learn 1', 'solve']
+    ['race', 'round', 'sizes']
     """
     ax = _get_axes(ax)
     history = model.history_
     for stage in dict.fromkeys(history["stage"]):
         steps = history[history["stage"] == stage]
         ax.plot(steps["seconds"], steps["bound"], ".-", label=str(stage))
-    ax.set(xlabel="seconds", ylabel="bound per row")
+    ax.set(xlabel="seconds", ylabel=f"{measure_of(model)} per row")
     ax.legend()
     return ax

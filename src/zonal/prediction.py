@@ -156,8 +156,8 @@ class PredictiveDistribution:
     >>> X = np.linspace(-1, 1, 100)[:, None]
     >>> y = X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=100)
     >>> distribution = SphericalGPRegressor().fit(X, y).predict_dist([[0.0], [0.5]])
-    >>> distribution.mean().round(1)
-    array([0. , 0.5])
+    >>> bool(np.all(np.abs(distribution.mean() - [0.0, 0.5]) < 0.1))
+    True
     >>> distribution.interval(0.9).round(1)
     array([[-0.1,  0.2],
            [ 0.4,  0.7]])

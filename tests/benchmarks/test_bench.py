@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -13,14 +16,20 @@ from click.testing import CliRunner
 from scipy.stats import norm
 from zonal_bench.__main__ import bench
 from zonal_bench.experiments import EXPERIMENTS
-from zonal_bench.listings import CALIBRATED, SIZES
-from zonal_bench.methods import Answer, Method, Settings
+from zonal_bench.listings import CALIBRATED, MECHANISMS, SIZES, TREES
+from zonal_bench.methods import Answer, Method, Settings, sum_stage_seconds
 from zonal_bench.pages import write_pages
 from zonal_bench.peers import add_calibration
+from zonal_bench.processes import call_in_new_process, use_empty_cache
 from zonal_bench.public import HOUSEHOLD, SONG, SUSY
 from zonal_bench.runs import METHODS, Case, evaluate_method, load_results, run_cases
 from zonal_bench.samples import QUICK, quick_run, write_samples
-from zonal_bench.scores import make_normal, score_classes, score_numbers
+from zonal_bench.scores import (
+    drop_calibration,
+    make_normal,
+    score_classes,
+    score_numbers,
+)
 from zonal_bench.tables import (
     Split,
     find_data_folder,
@@ -29,7 +38,10 @@ from zonal_bench.tables import (
     load_song_split,
     load_susy_split,
     load_uci_split,
+    take_rows,
 )
+
+from zonal.learning.state import Step
 
 PROJECT = Path(__file__).parents[2]
 
@@ -168,6 +180,110 @@ def test_methods_can_be_calibrated_like_zonal():
     assert abs(record["scores"]["coverage"]["90%"] - 0.9) < 0.03
     assert record["trees"] == 5
     assert add_calibration(plain).variant
+
+
+def test_plain_normals_ignore_the_calibration():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(2000, 1))
+    y = generator.laplace(size=2000)
+    split = Split("made", x[:1500], y[:1500], x[1500:], y[1500:])
+
+    def train(split, settings):
+        yield Answer(lambda x: make_normal(np.zeros(len(x)), 3.0))
+
+    method = add_calibration(Method("made", "made", "numpy", train))
+    (answer,) = method.train(split, Settings())
+    plain = drop_calibration(answer.predict(split.x_test))
+    np.testing.assert_allclose(plain.variance_y, 3.0)
+    scores = score_numbers(plain, split.y_test)
+    truth = -norm.logpdf(split.y_test, scale=np.sqrt(3.0)).mean()
+    assert np.isclose(scores["nll"], truth)
+
+
+def test_stages_add_up_to_the_last_step():
+    seconds = {"start": 1.0, "learn 1": 4.0, "learn 2": 2.5}
+    ends = np.cumsum([0.5, 0.5, 1.0, 3.0, 2.5])
+    names = ["start", "start", "learn 1", "learn 1", "learn 2"]
+    pairs = zip(names, ends, strict=True)
+    history = [Step(name, 1, 9, 0.0, end) for name, end in pairs]
+    assert sum_stage_seconds(history) == pytest.approx(seconds)
+    assert sum_stage_seconds([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "has_features", "has_neighbors"),
+    [("zonal-features", True, False), ("zonal-neighbors", False, True)],
+)
+def test_mechanisms_have_features_or_neighbours(
+    split, name, has_features, has_neighbors
+):
+    # QUICK asks for 40 features, which methods without features must ignore.
+    (answer,) = METHODS[name].train(split, QUICK)
+    assert (answer.facts["features"] > 0) == has_features
+    assert (answer.facts["neighbors"] > 0) == has_neighbors
+    assert all(seconds >= 0 for seconds in answer.facts["stages"].values())
+    assert np.isfinite(answer.predict(split.x_test).mean).all()
+
+
+def test_random_rows_are_training_rows(split):
+    few = take_rows(split, 7, seed=1)
+    assert len(np.unique(few.y)) == 7
+    assert np.isin(few.y, split.y).all()
+    assert np.array_equal(few.x[0], split.x[split.y == few.y[0]][0])
+    assert len(take_rows(split, 1000).y) == len(split.y)
+    assert np.array_equal(few.y_test, split.y_test)
+
+
+# LightGBM 4.7 renames an argument; older versions only know the old name.
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")
+@pytest.mark.parametrize("name", ["lightgbm", "lightgbm-wide"])
+def test_the_best_trees_are_chosen_on_validation_rows(name):
+    pytest.importorskip("lightgbm")
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, size=(300, 2))
+    y = np.sign(x[:, 0]) + 0.1 * generator.normal(size=300)
+    split = Split("made", x[:250], y[:250], x[250:], y[250:])
+    (answer,) = METHODS[name].train(split, Settings())
+    trials = answer.facts["trials"]
+    assert len(trials) == 3
+    assert all(trial["rounds"] >= 1 and trial["seconds"] > 0 for trial in trials)
+    # The constant noise is the mean squared error of the validation rows, which early
+    # stopping minimises.
+    variance = answer.predict(split.x_test).variance_y
+    best = min(trial["loss"] for trial in trials)
+    np.testing.assert_allclose(variance, best, rtol=1e-6)
+
+
+# LightGBM 4.7 renames an argument; older versions only know the old name.
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")
+@pytest.mark.parametrize("name", ["lightgbm", "lightgbm-wide"])
+def test_classes_have_their_own_trees(name):
+    pytest.importorskip("lightgbm")
+    x = np.random.default_rng(0).uniform(-1, 1, size=(200, 2))
+    y = (x[:, 0] > 0).astype(np.float64)
+    split = Split("made", x[:150], y[:150], x[150:], y[150:], classes=2)
+    (answer,) = METHODS[name].train(split, Settings())
+    assert score_classes(answer.predict(split.x_test), split.y_test)["accuracy"] > 0.9
+
+
+def test_scripts_use_one_core_and_start_new_processes():
+    code = (
+        "import sys; from zonal_bench.processes import use_one_core; use_one_core();"
+        "import os; print(len(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'],"
+        "'numpy' in sys.modules)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(PROJECT / "benchmarks")}
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment)
+    assert output.split() == [b"1", b"1", b"False"]
+    assert call_in_new_process(os.getpid) != os.getpid()
+
+
+def test_new_processes_can_have_an_empty_cache(monkeypatch):
+    # Restored at the end of the test.
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "elsewhere")
+    with use_empty_cache() as folder:
+        assert call_in_new_process(os.getenv, "NUMBA_CACHE_DIR") == folder
+        assert os.listdir(folder) == []
 
 
 def _failing(case, data, settings):
@@ -396,6 +512,8 @@ def test_pages_are_filled_from_results(tmp_path):
 def test_runs_are_shared_between_pages(tmp_path):
     known = [record("zonal", 1.0, 9.0), record("lightgbm", 1.5, 3.0)]
     known += [record("lightgbm-shaped", 0.5, 3.0), record("gpfy", 4.0, 30.0)]
+    known += [record("zonal-features", 0.9, 8.0), record("zonal-neighbors", 1.1, 2.0)]
+    known += [record("lightgbm-wide", 1.4, 7.0)]
     timed = [record("zonal-1s", 2.0, 1.5)]
     timed += [record("gpytorch-512", 1.2, 90.0, curve=[(45.0, 2.0), (90.0, 1.2)])]
     timed[-1] |= {"steps": 500}  # its own, and no option of ours
@@ -403,7 +521,7 @@ def test_runs_are_shared_between_pages(tmp_path):
     timed += [record("gpfy", 1.7, 60.0), failure("lightgbm")]
     text = filled(
         tmp_path,
-        ("speed", "sizes", "uci-shaped"),
+        ("speed", "sizes", "uci-shaped", "uci-mechanisms", "uci-trees"),
         uci_kin40k=known,
         speed_kin40k=timed,
         sizes_kin40k=[record("zonal-4096", 0.5, 20.0)],
@@ -416,7 +534,11 @@ def test_runs_are_shared_between_pages(tmp_path):
     assert "| kin40k | LightGBM, with zonal's calibration |" not in text
     assert "| LightGBM, with zonal's calibration | 0.500 / 0.500 |" in text
     assert "| zonal | 0.500 / 1.000 |" in text
-    assert "| zonal, solved with 4096 features | 0.500 / 0.500 |" in text
+    assert "| zonal, solved with 4096 features alone | 0.500 / 0.500 |" in text
+    # Features alone are shown beside other sizes and beside the other mechanisms.
+    assert text.count("| zonal, features alone | 0.500 / 0.900 |") == 2
+    assert "| zonal, neighbours alone | 0.500 / 1.100 |" in text
+    assert "| LightGBM, 15 to 255 leaves | 0.500 / 1.400 |" in text
     assert "`make bench EXPERIMENTS=speed`, 2 cores" in text
     assert (tmp_path / "figures" / "time_to_quality.svg").exists()
 
@@ -428,7 +550,7 @@ def test_the_figure_works_without_zonal(tmp_path):
 
 def test_every_variant_that_a_page_shows_is_in_a_protocol():
     run = {name for one in EXPERIMENTS.values() for name in one.methods}
-    assert set(SIZES + CALIBRATED) <= run
+    assert set(SIZES + CALIBRATED + MECHANISMS + TREES) <= run
     pages = [*(PROJECT / "docs").glob("*.md"), PROJECT / "README.md"]
     text = "".join(page.read_text() for page in pages)
     shown = set(re.findall(r"<!-- bench:(\S+) -->", text))

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -62,6 +64,25 @@ def folder(tmp_path_factory):
 
 
 def command(folder, *arguments, stdin=None):
+    """Run the command line in this process, for commands that succeed."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        done = CliRunner().invoke(group, arguments, input=stdin)
+    finally:
+        os.chdir(before)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Done(done.exit_code, done.stdout, done.stderr)
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def own_process(folder, *arguments, stdin=None):
     """Run the command line in its own process."""
     return subprocess.run(
         [sys.executable, "-c", "from zonal.cli.main import main; main()", *arguments],
@@ -185,16 +206,18 @@ def test_evaluate_and_inspect(folder):
         model.score(new[["area", "rooms", "town"]], new.dear)
     )
     assert metrics["rows"] == 40
-    plain = command(folder, "evaluate", "price.zonal", "new.csv")
+    plain = own_process(folder, "evaluate", "price.zonal", "new.csv")
     assert "90% intervals" in plain.stdout
     shown = command(folder, "inspect", "price.zonal").stdout
     assert "hidden layers" in shown
+    assert "leave-one-out log density" in shown
     assert "target: price" in shown
     assert "Test scores" in shown
     facts = json.loads(command(folder, "inspect", "price.zonal", "--json").stdout)
     assert facts["target"] == "price"
     assert [column["name"] for column in facts["columns"]] == ["area", "rooms", "town"]
     assert facts["test"]["rmse"] > 0
+    assert facts["neighbors"] == load(folder / "price.zonal").n_neighbors_ > 0
 
 
 def test_update_forget_and_merge_are_exact(folder, monkeypatch, tmp_path):
@@ -397,7 +420,7 @@ BAD = {
     "one model": ("merge price.zonal -o x.zonal", "at least two models"),
     "rows that the model has not seen": (
         "forget price.zonal many.csv",
-        "cannot be taken out",
+        "is not in the model",
     ),
     "an id like a prediction": ("predict price.zonal mean.csv --id mean", "--id mean"),
     "no such command": ("fot houses.csv", "No such command"),
@@ -524,11 +547,11 @@ def test_a_closed_pipe_is_no_error(folder):
 
 
 def test_bad_input_in_its_own_process(bad):
-    done = command(bad, "fit", "houses.csv", "-t", "prise")
+    done = own_process(bad, "fit", "houses.csv", "-t", "prise")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    traced = command(bad, "--debug", "fit", "houses.csv", "-t", "prise")
+    traced = own_process(bad, "--debug", "fit", "houses.csv", "-t", "prise")
     assert traced.returncode == 2
     assert "Traceback" in traced.stderr
 
@@ -598,7 +621,7 @@ def test_an_interrupt_before_anything_leaves_nothing(tmp_path):
 
 def test_time_is_limited(tmp_path):
     slow_table(tmp_path / "slow.csv")
-    done = command(
+    done = own_process(
         tmp_path, "fit", "slow.csv", "-t", "y", "--max-time", "1s", "--features", "64"
     )
     assert done.returncode == 0, done.stderr

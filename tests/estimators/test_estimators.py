@@ -1,5 +1,6 @@
 """The estimators: scikit-learn's contract, and what people expect beyond it."""
 
+import dataclasses
 import functools
 import inspect
 import pickle
@@ -26,35 +27,56 @@ from zonal import (
     SphericalHarmonicFeatures,
     load,
 )
-from zonal.learning.by_bound import LearningStoppedWarning
+from zonal.learning.schedule import (
+    NeighbourSchedule,
+    SizeSchedule,
+    default_schedule,
+)
+from zonal.learning.state import LearningStoppedWarning
 from zonal.saving import FileError
 from zonal.tables.scaling import ConstantWarning
 
 # One place to start from is enough for everything here.
-pytestmark = pytest.mark.usefixtures("few_starts")
+pytestmark = pytest.mark.usefixtures("few_rounds")
 
-REGRESSIONS = ["gaussian", "student-t", "heteroscedastic", "poisson"]
+LIKELIHOODS = ["gaussian", "student-t", "heteroscedastic", "poisson"]
 
 
 @parametrize_with_checks(
     [
-        SphericalGPRegressor(n_features=20),
+        SphericalGPRegressor(),
+        SphericalGPRegressor(n_features=20, n_neighbors=0),
         SphericalGPClassifier(n_features=20),
         SphericalHarmonicFeatures(n_features=20),
     ]
 )
 def test_scikit_learn(estimator, check, monkeypatch):
     # The contract does not depend on how long is learned.
-    few = functools.partial(Recipe, most_steps=5)
+    schedule = dataclasses.replace(
+        default_schedule(),
+        by_neighbours=NeighbourSchedule(
+            betas=(2.0,),
+            noises=(0.02,),
+            scales=(0.3,),
+            racers=1,
+            race_rounds=1,
+            race_steps=4,
+            sample_rows=(100,),
+            steps=4,
+        ),
+        sizes=SizeSchedule(candidates=((0, 32), (16, 32))),
+    )
+    few = functools.partial(Recipe, most_steps=5, schedule=schedule)
     monkeypatch.setattr("zonal.estimators.settings.Recipe", few)
     check(estimator)
 
 
 @pytest.mark.parametrize(
-    "kind", [SphericalGPRegressor, SphericalGPClassifier, SphericalHarmonicFeatures]
+    "estimator",
+    [SphericalGPRegressor, SphericalGPClassifier, SphericalHarmonicFeatures],
 )
-def test_every_method_has_an_example(kind):
-    ours = [one for one in kind.__mro__ if one.__module__.startswith("zonal.")]
+def test_every_method_has_an_example(estimator):
+    ours = [one for one in estimator.__mro__ if one.__module__.startswith("zonal.")]
     methods = {
         name: value
         for one in reversed(ours)
@@ -78,7 +100,17 @@ SMALL = {"n_features": 40, "solve_features": 40}
 
 
 def regressor(**choices):
-    return SphericalGPRegressor(**{**SMALL, **choices})
+    """A regressor by features alone."""
+    return SphericalGPRegressor(**{**SMALL, "n_neighbors": 0, **choices})
+
+
+# Regressors with normal noise: by nearest rows and features, and by features alone.
+KINDS = {"neighbors": SphericalGPRegressor, "features": regressor}
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def kind(request):
+    return KINDS[request.param]
 
 
 def classifier(**choices):
@@ -86,12 +118,12 @@ def classifier(**choices):
 
 
 @pytest.fixture(scope="module")
-def fitted():
-    return regressor().fit(*table())
+def fitted(kind, few_rounds):
+    return kind().fit(*table())
 
 
 @pytest.fixture(scope="module")
-def classes():
+def classes(few_rounds):
     X, y = table()
     return classifier().fit(X, np.where(y > 0, "up", "down"))
 
@@ -124,7 +156,8 @@ def test_attributes_say_what_was_learned(fitted):
     assert fitted.depth_.beta > 0
     assert np.all(fitted.level_weights_ >= 0)
     assert fitted.n_iter_ > 0
-    assert fitted.history_["stage"][-1] == "solve"
+    stores_rows = fitted.models_[0].stores_rows
+    assert fitted.history_["stage"][-1] == ("sizes" if stores_rows else "solve")
     last = fitted.history_["bound"][-1]
     target = table()[1].std()
     assert fitted.bound_ / 150 == pytest.approx(last - np.log(target), rel=1e-6)
@@ -153,12 +186,20 @@ def test_large_tables_are_predicted_in_blocks(fitted, monkeypatch):
     np.testing.assert_allclose(fitted.predict(frame), expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("likelihood", REGRESSIONS)
+def test_a_weight_is_a_repetition_for_neighbours():
+    check_repetitions(SphericalGPRegressor(), *table(60))
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_a_weight_is_a_repetition(likelihood):
     X, y = table(60)
     y = np.random.default_rng(1).poisson(np.exp(y)) if likelihood == "poisson" else y
-    weight = np.random.default_rng(2).integers(0, 4, size=60)
     model = regressor(likelihood=likelihood, n_features=20, solve_features=20)
+    check_repetitions(model, X, y)
+
+
+def check_repetitions(model, X, y):
+    weight = np.random.default_rng(2).integers(0, 4, size=60)
     weighted = clone(model).fit(X, y, sample_weight=weight).predict(X)
     repeated = clone(model).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
     np.testing.assert_allclose(weighted, repeated.predict(X), rtol=1e-6)
@@ -208,15 +249,14 @@ def test_classes_come_and_go_nearly(classes):
     assert np.abs(merged.predict_proba(X) - after).max() < 0.1
 
 
-def test_the_first_partial_fit_fits():
+def test_the_first_partial_fit_fits(fitted, kind):
     X, y = table()
-    np.testing.assert_array_equal(
-        regressor().partial_fit(X, y).predict(X), regressor().fit(X, y).predict(X)
-    )
+    first = kind().partial_fit(X, y)
+    np.testing.assert_array_equal(first.predict(X), fitted.predict(X))
 
 
-def test_models_of_different_fits_are_not_merged(fitted, classes):
-    other = regressor(random_state=1).fit(*table(seed=5))
+def test_models_of_different_fits_are_not_merged(fitted, classes, kind):
+    other = kind(random_state=1).fit(*table(seed=5))
     with pytest.raises(ValueError, match="same fit"):
         pickle.loads(pickle.dumps(fitted)).merge(other)
     with pytest.raises(ValueError, match="same kind"):
@@ -224,10 +264,10 @@ def test_models_of_different_fits_are_not_merged(fitted, classes):
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_a_saved_model_predicts_the_same_to_the_last_bit(outputs, tmp_path):
+def test_a_saved_model_predicts_the_same_to_the_last_bit(outputs, kind, tmp_path):
     X, y = table()
     y = y if outputs == 1 else np.column_stack([y, 2 * y, y**2])
-    model = regressor().fit(pandas.DataFrame(X, columns=["a", "b"]), y)
+    model = kind().fit(pandas.DataFrame(X, columns=["a", "b"]), y)
     model.save(tmp_path / "model.zonal")
     again = load(tmp_path / "model.zonal")
     frame = pandas.DataFrame(X, columns=["a", "b"])
@@ -246,14 +286,14 @@ def test_a_saved_model_predicts_the_same_to_the_last_bit(outputs, tmp_path):
     )
 
 
-@pytest.mark.parametrize("kind", ["text", "number", "truth"])
-def test_a_saved_classifier_knows_its_classes(kind, tmp_path):
+@pytest.mark.parametrize("named", ["string", "number", "boolean"])
+def test_a_saved_classifier_knows_its_classes(named, tmp_path):
     X, y = table()
     names = {
-        "text": np.where(y > 0, "up", "down"),
+        "string": np.where(y > 0, "up", "down"),
         "number": np.where(y > 0.5, 7, np.where(y < -0.5, 2, 5)),
-        "truth": y > 0,
-    }[kind]
+        "boolean": y > 0,
+    }[named]
     model = classifier().fit(X, names)
     model.save(tmp_path / "model.zonal")
     again = load(tmp_path / "model.zonal")
@@ -286,10 +326,10 @@ def test_a_model_that_has_predicted_is_still_pickled(fitted, classes):
         np.testing.assert_array_equal(again.predict(X), before)
 
 
-def test_a_generator_and_intervals_are_saved(tmp_path):
+def test_a_generator_and_intervals_are_saved(kind, tmp_path):
     X, y = table(60)
     frame = pandas.DataFrame({"x": pandas.cut(X[:, 0], [-2, -1, 0, 1, 2])})
-    model = regressor(random_state=np.random.RandomState(0), callbacks=[print])
+    model = kind(random_state=np.random.RandomState(0), callbacks=[print])
     model.set_params(callbacks=None).fit(frame, y).save(tmp_path / "model.zonal")
     again = load(tmp_path / "model.zonal")
     np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
@@ -326,12 +366,12 @@ def test_bounds_are_in_the_units_of_the_target():
     assert bounds[0] - bounds[1] == pytest.approx(100 * np.log(100), rel=1e-3)
 
 
-def test_rows_of_no_weight_are_no_rows():
+def test_rows_of_no_weight_are_no_rows(kind):
     X, y = table(30)
     more = np.vstack([X, np.full((70_000, 2), 50.0)])
     weight = np.concatenate([np.ones(30), np.zeros(70_000)])
-    found = regressor().fit(more, np.resize(y, len(more)), sample_weight=weight)
-    np.testing.assert_array_equal(found.predict(X), regressor().fit(X, y).predict(X))
+    found = kind().fit(more, np.resize(y, len(more)), sample_weight=weight)
+    np.testing.assert_array_equal(found.predict(X), kind().fit(X, y).predict(X))
 
 
 def test_a_warm_start_with_another_likelihood():
@@ -345,10 +385,10 @@ def test_a_warm_start_with_another_likelihood():
     assert not hasattr(model, "relevance_")
 
 
-@pytest.mark.parametrize("kind", [SphericalGPRegressor, SphericalGPClassifier])
-def test_scores_of_unequal_lengths(kind):
+@pytest.mark.parametrize("estimator", [SphericalGPRegressor, SphericalGPClassifier])
+def test_scores_of_unequal_lengths(estimator):
     X, y = table(20)
-    model = kind(n_features=10).fit(X, y > 0)
+    model = estimator(n_features=10).fit(X, y > 0)
     with pytest.raises(ValueError, match="inconsistent"):
         model.log_score(X, (y > 0)[:10])
 
@@ -365,11 +405,11 @@ def test_a_model_that_cannot_be_described_is_not_taken(fitted, monkeypatch):
     assert model.models_[0].statistics.rows == 150
 
 
-def test_several_outputs_share_features_and_have_their_own_noise():
+def test_several_outputs_share_a_kernel_and_have_their_own_noise(kind):
     X, y = table(300)
     other = 5 * np.cos(2 * X[:, 0]) + np.random.default_rng(9).normal(size=300)
     with pytest.warns(ConstantWarning, match="the target is constant"):
-        model = regressor().fit(X, np.column_stack([y, other, np.full(300, 3.0)]))
+        model = kind().fit(X, np.column_stack([y, other, np.full(300, 3.0)]))
     assert model.predict(X).shape == (300, 3)
     assert model.noise_[0] == pytest.approx(0.1, rel=0.2)
     assert model.noise_[1] == pytest.approx(1.0, rel=0.2)
@@ -386,7 +426,7 @@ def test_several_outputs_share_features_and_have_their_own_noise():
         regressor(likelihood="student-t").fit(X, truth)
 
 
-def test_texts_and_missing_values():
+def test_strings_and_missing_values():
     generator = np.random.default_rng(0)
     job = generator.choice(["miller", "smith", "baker"], size=300)
     age = generator.uniform(20, 60, size=300)
@@ -402,7 +442,8 @@ def test_texts_and_missing_values():
     np.testing.assert_array_equal(model.predict(turned), model.predict(frame))
 
 
-def test_data_on_a_sphere():
+@pytest.mark.parametrize("neighbors", [None, 0])
+def test_data_on_a_sphere(neighbors):
     generator = np.random.default_rng(0)
     place = np.column_stack(
         [
@@ -412,7 +453,8 @@ def test_data_on_a_sphere():
     )
     height = np.sin(2 * np.deg2rad(place[:, 0])) + np.cos(np.deg2rad(place[:, 1]))
     height = height + 0.05 * generator.normal(size=400)
-    model = SphericalGPRegressor(n_features=64, geometry="sphere").fit(place, height)
+    chosen = {"n_features": 64, "n_neighbors": neighbors}
+    model = SphericalGPRegressor(geometry="sphere", **chosen).fit(place, height)
     # The same place by another name, across the date line.
     one, two = model.predict([[10.0, 180.0], [10.0, -180.0]])
     assert one == pytest.approx(two, abs=1e-9)
@@ -422,17 +464,17 @@ def test_data_on_a_sphere():
         {"lat": place[:, 0], "year": generator.normal(size=400), "lon": place[:, 1]}
     )
     warmer = height + 2 * beside["year"]
-    model = SphericalGPRegressor(n_features=64, geometry=("lat", "lon"))
+    model = SphericalGPRegressor(geometry=("lat", "lon"), **chosen)
     model.fit(beside, warmer)
     assert model.score(beside, warmer) > 0.95
     assert len(model.relevance_) == 3
 
 
-def test_searches_pipelines_and_cross_validation():
+def test_searches_pipelines_and_cross_validation(kind):
     X, y = table(80)
-    search = GridSearchCV(regressor(), {"n_features": [10, 30]}, cv=2).fit(X, y)
+    search = GridSearchCV(kind(), {"n_features": [10, 30]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.7
-    pipeline = make_pipeline(StandardScaler(), regressor())
+    pipeline = make_pipeline(StandardScaler(), kind())
     assert cross_val_score(pipeline, X, y, cv=2).mean() > 0.7
     found = permutation_importance(search.best_estimator_, X, y, n_repeats=2)
     assert found.importances_mean.argmax() == 0
@@ -442,13 +484,13 @@ def test_weights_are_routed():
     X, y = table(60)
     weight = np.repeat([1.0, 0.0], 30)
     with sklearn.config_context(enable_metadata_routing=True):
-        model = regressor().set_fit_request(sample_weight=True)
+        model = SphericalGPRegressor().set_fit_request(sample_weight=True)
         scaler = StandardScaler().set_fit_request(sample_weight=False)
         pipeline = make_pipeline(scaler, model)
         pipeline.fit(X, y, sample_weight=weight)
     scaled = StandardScaler().fit_transform(X)
-    expected = regressor().fit(scaled, y, sample_weight=weight).predict(scaled)
-    np.testing.assert_allclose(pipeline.predict(X), expected)
+    expected = SphericalGPRegressor().fit(scaled, y, sample_weight=weight)
+    np.testing.assert_allclose(pipeline.predict(X), expected.predict(scaled))
 
 
 def test_features_for_other_models():
@@ -504,7 +546,7 @@ def test_callbacks_see_steps_and_can_stop():
 @pytest.mark.skipif(
     not hasattr(SphericalGPRegressor, "set_callbacks"), reason="before scikit-learn 1.9"
 )
-def test_callbacks_of_scikit_learn():
+def test_callbacks_of_scikit_learn(kind):
     class Counter:
         def __init__(self):
             self.seen = []
@@ -522,47 +564,69 @@ def test_callbacks_of_scikit_learn():
             self.seen.append(f"end {context.task_name}")
 
     counter = Counter()
-    model = regressor().set_callbacks(counter).fit(*table())
+    model = kind().set_callbacks(counter).fit(*table())
     assert counter.seen[:2] == ["setup", "begin fit"]
     assert counter.seen[-2:] == ["end fit", "teardown"]
-    assert counter.seen.count("end learn 1") == model.n_iter_
+    stage = "round" if model.models_[0].stores_rows else "learn 1"
+    assert counter.seen.count(f"end {stage}") == model.n_iter_
 
 
-def test_verbose_prints_steps(capsys):
-    regressor(verbose=1).fit(*table(40))
+def test_verbose_prints_steps(kind, capsys):
+    model = kind(verbose=1).fit(*table(40))
     printed = capsys.readouterr().out
-    assert "learn 1" in printed
-    assert "bound per row" in printed
+    stage, measure = ("learn 1", "bound")
+    if model.models_[0].stores_rows:
+        stage, measure = ("round", "log density")
+    assert stage in printed
+    assert f"{measure} per row" in printed
 
 
-def test_warm_start_refresh_and_more_features(fitted):
+def test_a_warm_start_takes_fewer_steps():
     X, y = table()
     model = regressor(warm_start=True).fit(X, y)
     again = model.n_iter_
     assert model.fit(X, y).n_iter_ < again
+
+
+def test_a_warm_start_of_neighbours_is_at_least_as_good():
+    X, y = table()
+    model = SphericalGPRegressor(warm_start=True).fit(X, y)
+    before = model.bound_
+    assert model.fit(X, y).bound_ >= before - 1
+
+
+def test_refresh_and_other_numbers_of_features(fitted):
+    X, y = table()
     refreshed = pickle.loads(pickle.dumps(fitted)).refresh(X, y)
-    assert refreshed.bound_ >= fitted.bound_ - 0.5
+    assert refreshed.bound_ >= fitted.bound_ - 1
     larger = fitted.copy_with(X, y, n_features=100)
     # As many as can be told apart, of a function of one column.
-    assert fitted.process_.basis.n_features < larger.process_.basis.n_features <= 100
-    assert larger.solve_features == 100
+    assert fitted.n_features_ < larger.n_features_ <= 100
+    name = "n_features" if fitted.models_[0].stores_rows else "solve_features"
+    assert larger.get_params()[name] == 100
+    assert larger.n_neighbors_ == fitted.n_neighbors_
     np.testing.assert_allclose(larger.predict(X), fitted.predict(X), atol=0.05)
+
+
+def test_other_layouts_keep_their_features():
+    X, y = table(60)
     complete = regressor(layout="harmonics").fit(X, y)
     with pytest.raises(ValueError, match="only the banded layout"):
         complete.copy_with(X, y, n_features=100)
 
 
-def test_time_limits():
+def test_time_limits(kind):
     X, y = table()
     with pytest.warns(LearningStoppedWarning, match="limit"):
-        model = regressor(max_time=1e-9).fit(X, y)
+        model = kind(max_time=1e-9).fit(X, y)
     assert np.all(np.isfinite(model.predict(X)))
 
 
 def test_early_stopping_keeps_rows_aside_but_solves_with_all():
     X, y = table()
     model = regressor(early_stopping=True, validation_fraction=0.2).fit(X, y)
-    assert set(model.history_["rows"][:-1]) == {120}
+    learned = np.char.startswith(model.history_["stage"], "learn")
+    assert set(model.history_["rows"][learned]) == {120}
     assert model.models_[0].statistics.rows == 150
     assert model.score(X, y) > 0.9
 
@@ -723,7 +787,9 @@ def test_prediction_before_fitting(method):
         ({"likelihood": "cauchy"}, "likelihood must be one of"),
         ({"geometry": "torus"}, "geometry must be"),
         ({"dtype": "float16"}, "dtype must be"),
-        ({"n_features": 0}, "n_features must be 1 or more"),
+        ({"n_features": 0, "n_neighbors": 0}, "set n_features to 1 or more"),
+        ({"n_features": -1}, "n_features must be 0 or more"),
+        ({"n_neighbors": 5, "keep_rows": False}, "has to keep its rows"),
         ({"missing": "drop"}, "missing must be"),
     ],
 )
@@ -749,18 +815,32 @@ def test_a_wrong_number_of_weights():
         regressor().fit(*table(20), sample_weight=np.ones(3))
 
 
-def test_depth_can_be_given():
-    model = regressor(depth=3).fit(*table())
+def test_depth_can_be_given(kind):
+    model = kind(depth=3).fit(*table())
     assert model.depth_.layers == 3
-    assert regressor(kernel="arc-cosine").fit(*table(50)).score(*table()) > 0.8
+    assert kind(kernel="arc-cosine").fit(*table(50)).score(*table()) > 0.8
 
 
 def test_a_summary_in_text_and_html(fitted, classes):
     text = str(fitted.summary())
-    for word in ("rows", "depth", "noise", "captured", "relevance", "column 0"):
+    for word in ("rows", "depth", "noise", "relevance", "column 0"):
         assert word in text
+    of_neighbors = ("neighbors", "leave-one-out log density", "global features")
+    of_features = ("bound", "log evidence", "spherical harmonics", "captured")
+    here, elsewhere = of_neighbors, of_features
+    if not fitted.models_[0].stores_rows:
+        here, elsewhere = of_features, of_neighbors
+    assert all(word in text for word in here)
+    assert not any(word in text for word in elsewhere)
     assert fitted.summary()._repr_html_().startswith("<table>")
     assert "Bernoulli" in str(classes.summary())
+
+
+def test_a_summary_has_no_density_of_rows_that_have_changed():
+    X, y = table(40)
+    model = SphericalGPRegressor().fit(X, y).partial_fit(X[:5], y[:5])
+    assert np.isnan(model.bound_)
+    assert "nan" not in str(model.summary())
 
 
 def test_plots(fitted, classes):

@@ -8,7 +8,9 @@ from click.testing import CliRunner
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor, load, write_report
 from zonal.cli.app import zonal
-from zonal.learning.by_bound import LearningStoppedWarning
+from zonal.learning.state import LearningStoppedWarning
+
+pytestmark = pytest.mark.usefixtures("few_rounds")
 
 
 def table(rows=500, seed=0):
@@ -19,7 +21,7 @@ def table(rows=500, seed=0):
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def fitted(few_rounds):
     X, y, _ = table()
     return SphericalGPRegressor(n_neighbors=40).fit(X, y)
 
@@ -36,7 +38,7 @@ def test_a_rough_function_is_learned(fitted):
     assert fitted.n_samples_seen_ == 500
     assert "relevance" in str(fitted.summary())
     assert np.isfinite(fitted.bound_)
-    assert fitted.history_["stage"][0] == "start"
+    assert fitted.history_["stage"][0] == "race"
 
 
 def test_it_is_saved_with_its_rows(fitted, tmp_path):
@@ -87,53 +89,105 @@ def test_several_outputs_share_a_kernel():
     assert model.noise_.shape == (2,)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 10])
-@pytest.mark.filterwarnings("ignore:.*constant")
-def test_few_rows(rows):
-    X, y, _ = table(rows)
-    model = SphericalGPRegressor(n_neighbors=5).fit(X, y)
-    mean, std = model.predict(np.vstack([X, X + 100]), return_std=True)
-    assert np.all(np.isfinite(mean))
-    assert np.all(np.isfinite(std))
-
-
 @pytest.mark.parametrize("k", [1, 2, 10_000])
-def test_any_number_of_neighbours(k):
+@pytest.mark.parametrize("n_features", [0, 16])
+def test_any_number_of_neighbours(k, n_features):
     X, y, f = table(150)
-    model = SphericalGPRegressor(n_neighbors=k).fit(X, y)
+    model = SphericalGPRegressor(n_features=n_features, n_neighbors=k).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     assert np.all(np.isfinite(std) & (std > 0))
     assert np.corrcoef(mean, f)[0, 1] > 0.8
 
 
-def _tables_to_break_it():
+def awkward_tables():
+    """Name, inputs, targets and parameters of the estimator."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(120, 2))
     y = x[:, 0] + 0.1 * generator.normal(size=120)
-    half = x.copy()
+    half, seventh = x.copy(), np.arange(120) == 7
     half[:60] = half[0]
-    yield "all rows equal", np.ones((120, 2)), y
-    yield "half of the rows equal", half, y
-    yield "integer columns with ties", np.round(2 * x), y
-    yield "a copied column", np.column_stack([x, x[:, 0]]), y
-    yield "constant target but one", x, np.where(np.arange(120) == 7, 1.0, 0.0)
-    yield "no noise", x, x[:, 0]
-    yield "a wild row", np.vstack([x[:-1], [[1e8, -1e8]]]), y
-    yield "a wild target", x, np.where(np.arange(120) == 7, 1e9, y)
+    far = np.vstack([x[:-1], [[1e8, -1e8]]])
+    yield "all rows equal", np.ones((120, 2)), y, {}
+    yield "all rows equal, with features", np.ones((120, 2)), y, {"n_features": 16}
+    yield "half of the rows equal", half, y, {}
+    yield "half of the rows equal, with features", half, y, {"n_features": 16}
+    yield "two distinct rows", np.repeat(x[:2], 60, 0), y, {}
+    yield "integer columns with ties", np.round(2 * x), y, {}
+    yield "integer columns, with features", np.round(2 * x), y, {"n_features": 100}
+    yield "a copied column", np.column_stack([x, x[:, 0]]), y, {}
+    yield "a constant target but for one row", x, np.where(seventh, 1.0, 0.0), {}
+    yield "a linear function without noise", x, x[:, 0], {}
+    yield "a smooth function without noise", x, np.sin(x[:, 0]), {}
+    yield "a row far from all others", far, y, {}
+    yield "a target far from all others", x, np.where(seventh, 1e9, y), {}
+    yield "more neighbours than rows", x, y, {"n_neighbors": 1000}
+    yield "one neighbour", x, y, {"n_neighbors": 1}
+    yield "more features than rows", x, y, {"n_features": 500}
+    sizes = [{}, {"n_features": 0}, {"n_features": 16}, {"n_neighbors": 5}]
+    for rows in (1, 2, 3):
+        for chosen in sizes:
+            yield f"{rows} rows, {chosen}", x[:rows], y[:rows], chosen
 
 
-@pytest.mark.parametrize(
-    ("X", "y"),
-    [case[1:] for case in _tables_to_break_it()],
-    ids=[case[0] for case in _tables_to_break_it()],
-)
+AWKWARD = {name: case for name, *case in awkward_tables()}
+
+
+@pytest.mark.parametrize("case", AWKWARD)
 @pytest.mark.filterwarnings("ignore:constant columns carry no information")
-def test_awkward_tables_have_finite_answers(X, y):
-    model = SphericalGPRegressor(n_neighbors=16).fit(X, y)
-    mean, std = model.predict(X, return_std=True)
+@pytest.mark.filterwarnings("ignore:the target is constant")
+def test_awkward_tables_have_finite_answers(case):
+    X, y, chosen = AWKWARD[case]
+    model = SphericalGPRegressor(**chosen).fit(X, y)
+    new = np.vstack([X, X[:1] + 100, -1e6 * np.abs(X[:1])])
+    mean, std = model.predict(new, return_std=True)
     assert np.all(np.isfinite(mean))
     assert np.all(np.isfinite(std) & (std >= 0))
+    assert np.all(np.isfinite(model.predict_interval(new)))
+    assert np.all(np.isfinite(model.sample_y(new[:5], 3)))
     assert np.isfinite(model.log_score(X, y))
+    # No worse than the mean of all targets.
+    assert np.mean((mean[: len(y)] - y) ** 2) <= np.var(y) * 1.01 + 1e-9
+    assert "nan" not in str(model.summary())
+    assert model.partial_fit(X, y).n_samples_seen_ == 2 * len(y)
+    assert np.all(np.isfinite(model.predict(new)))
+
+
+@pytest.mark.filterwarnings("ignore:constant columns carry no information")
+def test_equal_rows_have_the_distribution_of_their_targets():
+    y = table(200)[1]
+    model = SphericalGPRegressor().fit(np.ones((200, 2)), y)
+    mean, std = model.predict(np.ones((1, 2)), return_std=True)
+    assert mean[0] == pytest.approx(y.mean(), abs=0.05 * y.std())
+    assert std[0] == pytest.approx(y.std(), rel=0.1)
+
+
+def test_the_copy_of_a_column_changes_little(fitted):
+    X, y, _ = table()
+    copied = SphericalGPRegressor(n_neighbors=40).fit(np.column_stack([X, X[:, 0]]), y)
+    new = table(100, seed=5)[0]
+    both = copied.predict(np.column_stack([new, new[:, 0]]))
+    assert np.sqrt(np.mean((both - fitted.predict(new)) ** 2)) < 5
+
+
+def test_far_rows_are_uncertain(fitted):
+    """Their variance is between that of known rows and that of the prior."""
+    X = table()[0]
+    _, known = fitted.predict(X, return_std=True)
+    _, far = fitted.predict(X[:9] + 1e4, return_std=True)
+    model = fitted.models_[0]
+    prior = model.scaling.target_width * np.sqrt(float(model.process.basis.variance))
+    assert np.all(far > 3 * known.max())
+    spread = np.sqrt(model.likelihood.calibration.spread)
+    assert np.all(far <= spread * np.hypot(prior, fitted.noise_) * 1.001)
+
+
+def test_the_numbers_of_features_and_neighbours_are_attributes(fitted):
+    X, y, _ = table(60)
+    assert (fitted.n_features_, fitted.n_neighbors_) in ((0, 40), (64, 40))
+    model = SphericalGPRegressor(n_features=16, n_neighbors=0).fit(X, y)
+    assert model.n_neighbors_ == 0
+    assert model.n_features_ == model.process_.basis.n_features
+    assert SphericalGPRegressor(keep_rows=False).fit(X, y).n_neighbors_ == 0
 
 
 @pytest.mark.filterwarnings("ignore:the target is constant")
@@ -186,8 +240,12 @@ def test_it_is_said_where_there_are_no_neighbours():
     with pytest.raises(ValueError, match="n_neighbors must be 0 or more"):
         SphericalGPRegressor(n_neighbors=-1).fit(X, y)
     model = SphericalGPRegressor(n_neighbors=5).fit(X, y)
-    with pytest.raises(ValueError, match="has no features"):
-        model.copy_with(X, y, n_features=10)
+    larger = model.copy_with(X, y, n_features=10)
+    assert (larger.n_features_, larger.n_neighbors_) == (10, 5)
+    with pytest.raises(ValueError, match="different parameters"):
+        larger.merge(model)
+    with pytest.raises(TypeError, match="no number of effective parameters"):
+        _ = model.models_[0].effective_parameters
 
 
 def test_tables_with_strings_times_and_missing_values():
@@ -234,3 +292,30 @@ def test_the_command_line_fits_and_forgets(tmp_path, monkeypatch):
     done = run(zonal, ["forget", "m.zonal", "some.csv", "--quiet"])
     assert done.exit_code == 0, done.output
     assert load("m.zonal").n_samples_seen_ == 117
+
+
+def test_rows_beyond_the_range_of_float32(fitted):
+    X = table(3)[0]
+    far = np.vstack([X * 1e30, X * 1e300])
+    mean, std = fitted.predict(far, return_std=True)
+    np.testing.assert_allclose(mean[:3], mean[3:], rtol=1e-4)
+    assert np.all(np.isfinite(std))
+
+
+def test_values_that_are_not_finite_are_named(fitted):
+    X, y, _ = table(20)
+    X[3, 1] = np.nan
+    for change in (fitted.fit, fitted.partial_fit, fitted.forget, fitted.predict):
+        with pytest.raises(ValueError, match=r"column 1.*row"):
+            change(X) if change == fitted.predict else change(X, y)
+
+
+def test_draws_at_close_rows_without_noise_are_finite():
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(80, 2))
+    model = SphericalGPRegressor(n_features=20, n_neighbors=128).fit(X, 3 * X[:, 0])
+    close = np.repeat(X, 20, axis=0)
+    close[:, 0] = np.tile(np.linspace(-1, 1, 20), 80)
+    errors = np.abs(model.sample_y(close, 5) - 3 * close[:, :1])
+    assert np.median(errors) < 0.05
+    assert errors.max() < 1

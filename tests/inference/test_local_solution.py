@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonal import ARD, NTK, ContinuousDepth
+from zonal.engine.inducing import GlobalFeatures
 from zonal.inference.local import LocalSolution, StoredTable
 from zonal.inference.solving import (
     add_rows,
@@ -34,9 +35,18 @@ def table(rows=ROWS, seed=0):
     return x, np.sin(x[:, 0]) + 0.2 * generator.normal(size=rows)
 
 
-def solved(x, y, weight=None, process=PROCESS, k=1000):
+def features_of(process, count=0):
+    """Features with phases near the rows of the table."""
+    if count == 0:
+        return GlobalFeatures(process, 0, np.zeros((0, process.sphere.dimension)))
+    direction, _ = process.sphere.points(table()[0])
+    return GlobalFeatures.draw(process, direction.astype(np.float32), count)
+
+
+def solved(x, y, weight=None, process=PROCESS, k=1000, count=0):
     stored = StoredTable.of(ArraySource(x, y, weight))
-    return LocalSolution(process, Gaussian(process.noise), stored, k)
+    features = features_of(process, count)
+    return LocalSolution.solve(features, Gaussian(process.noise), stored, k)
 
 
 def dense(x, y, new, weight=None, process=PROCESS):
@@ -137,17 +147,29 @@ def test_repetitions_with_other_targets_are_their_mean():
     )
 
 
-@given(cut=st.integers(1, ROWS - 1), seed=st.integers(0, 9), k=st.sampled_from([5, 99]))
-def test_adding_and_forgetting_are_fits_at_the_same_parameters(cut, seed, k):
+@given(
+    cut=st.integers(1, ROWS - 1),
+    seed=st.integers(0, 9),
+    k=st.sampled_from([0, 5, 99]),
+    count=st.sampled_from([0, 20]),
+)
+def test_adding_and_forgetting_are_fits_at_the_same_parameters(cut, seed, k, count):
     x, y = table()
+    # Some rows are in both parts.
+    x[1], x[30] = x[0], x[40]
     order = np.random.default_rng(seed).permutation(ROWS)
     first, last = order[:cut], order[cut:]
     new = table(10, seed=1)[0]
-    whole, part = solved(x, y, k=k), solved(x[first], y[first], k=k)
+    whole, part = (
+        solved(x, y, k=k, count=count),
+        solved(x[first], y[first], k=k, count=count),
+    )
     rest = ArraySource(x[last], y[last])
     check_equal(add_rows(part, rest), whole, new)
     check_equal(forget_rows(whole, rest), part, new)
-    check_equal(merge_rows(part, solved(x[last], y[last], k=k)), whole, new)
+    check_equal(
+        merge_rows(part, solved(x[last], y[last], k=k, count=count)), whole, new
+    )
     check_equal(add_rows(without_rows(part), ArraySource(x, y)), whole, new)
 
 
@@ -219,13 +241,50 @@ def test_calibration_sees_leave_one_out_errors():
     assert np.mean(inside) == pytest.approx(0.9, abs=0.04)
 
 
-def test_functions_keep_their_values():
+def test_draws_have_the_joint_distribution():
     x, y = table()
-    draw = solved(x, y).sample_functions(500, seed=1)
-    values = draw(x[:4])[:, :, 0]
-    mean, variance = solved(x, y).marginals(Chunk(x[:4]))
-    np.testing.assert_array_equal(draw(x[2:3])[:, :, 0], values[2:3])
-    np.testing.assert_allclose(values.mean(axis=1), mean[:, 0], atol=0.1)
-    np.testing.assert_allclose(values.var(axis=1), variance[:, 0], rtol=0.3)
+    new = table(6, seed=1)[0]
+    new[1] = new[0] + 0.05
+    for count in (0, 20):
+        solution = solved(x, y, count=count)
+        values = solution.sample_functions(20_000, seed=1)(new)[:, :, 0]
+        mean, joint = dense(x, y, new)
+        scale = np.sqrt(np.diag(joint))
+        np.testing.assert_allclose(values.mean(axis=1), mean, atol=0.05)
+        np.testing.assert_allclose(
+            np.cov(values) / np.outer(scale, scale),
+            joint / np.outer(scale, scale),
+            atol=0.05,
+        )
+
+
+def test_draws_at_equal_rows_are_equal():
+    x, y = table()
+    draw = solved(x, y, k=9, count=20).sample_functions(50, seed=1)
+    values = draw(x[[3, 5, 3]])[:, :, 0]
+    np.testing.assert_array_equal(values[0], values[2])
     with pytest.raises(TypeError, match="no number of effective parameters"):
         _ = solved(x, y).effective_parameters
+
+
+def test_joint_covariance_with_features_and_neighbours():
+    x, y = table()
+    new = table(8, seed=1)[0]
+    solution = solved(x, y, count=25)
+    found = solution.covariance(new)
+    # With all rows as neighbours, marginals share the union of neighbours.
+    variance = solution.marginals(Chunk(new)).variance[:, 0]
+    np.testing.assert_allclose(np.diag(found), variance, atol=5e-5)
+    # FITC's posterior of the weights is close to, but not, the exact one.
+    np.testing.assert_allclose(found, dense(x, y, new)[1], atol=5e-3)
+
+
+def test_a_forgotten_row_is_gone():
+    x, y = table()
+    solution = solved(x, y, k=9, count=30)
+    rest = forget_rows(solution, ArraySource(x[:5], y[:5]))
+    gone, _ = PROCESS.sphere.points(x[:5])
+    for points in (rest.features.phases, rest.given.rows.directions):
+        gaps = np.abs(points[:, None] - gone[None]).max(axis=2)
+        assert gaps.min() > 1e-4
+    assert not np.any(np.isin(x[:5].astype(np.float32), rest.table.x))

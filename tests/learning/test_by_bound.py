@@ -22,15 +22,15 @@ from zonal.learning.schedule import Schedule
 from zonal.prior.parameters import named
 from zonal.saving import read
 
-# The tests here do not depend on where learning starts.
-ONE_START = Schedule(start_scales=(0.5,), start_levels=(10,))
-SMALL = Recipe(n_features=40, most_steps=20, schedule=ONE_START)
+# Few levels, for speed.
+FEW_LEVELS = Schedule(rough_levels=10, smooth_levels=10)
+SMALL = Recipe(n_features=40, most_steps=20, schedule=FEW_LEVELS)
 
 
 def scheduled(**changes):
     """The same recipe with other sizes and tolerances."""
     return dataclasses.replace(
-        SMALL, schedule=dataclasses.replace(ONE_START, **changes)
+        SMALL, schedule=dataclasses.replace(FEW_LEVELS, **changes)
     )
 
 
@@ -154,14 +154,15 @@ def test_the_seed_decides_everything():
     assert not same(first, learn(table(), dataclasses.replace(recipe, seed=1)))
 
 
-def test_the_bound_chooses_the_start():
-    """A rough function asks for more levels than a few."""
+def test_a_rough_function_gets_more_levels():
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, size=(400, 1))
-    rough = np.sign(np.sin(25 * x[:, 0])) + 0.05 * generator.normal(size=400)
-    recipe = scheduled(start_levels=(4, 40))
-    levels = learn(ArraySource(x, rough), recipe).process.basis.kernel.last_level
-    assert levels == 40
+    noise = 0.05 * generator.normal(size=400)
+    rough, smooth = np.sign(np.sin(25 * x[:, 0])) + noise, np.sin(3 * x[:, 0]) + noise
+    recipe = scheduled(smooth_levels=4, rough_levels=40)
+    for y, last in ((rough, 40), (smooth, 4)):
+        basis = learn(ArraySource(x, y), recipe).process.basis
+        assert basis.kernel.last_level == last
 
 
 def test_a_time_limit_stops_and_says_so():
@@ -192,7 +193,7 @@ def test_an_interrupt_before_anything_was_learned_is_an_interrupt():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn(table(), scheduled(start_scales=(0.2, 0.5)), interrupt)
+        learn(table(), SMALL, interrupt)
 
 
 def test_an_error_in_a_callback_is_not_swallowed():
@@ -297,7 +298,7 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
         recipe = Recipe(
             n_features=40,
             most_steps=100000,
-            schedule=Schedule(start_scales=(0.5,), start_levels=(10,), round_steps=2),
+            schedule=Schedule(rough_levels=10, smooth_levels=10, round_steps=2),
         )
         generator = np.random.default_rng(0)
         x = generator.normal(size=(400, 3))
@@ -324,7 +325,7 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_features": 0}, "n_features must be 1 or more"),
+        ({"n_features": 0}, "set n_features to 1 or more"),
         ({"most_steps": -1}, "most_steps must be 0 or more"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"layout": "best"}, "layout must be"),

@@ -7,7 +7,6 @@ import pytest
 
 from zonal import ARD, NTK, ContinuousDepth, LatitudeLongitude, Projection
 from zonal.learning.by_neighbours import (
-    Settings,
     State,
     _Sample,
     init,
@@ -16,11 +15,12 @@ from zonal.learning.by_neighbours import (
     noise_fitted,
     round_of_steps,
 )
+from zonal.learning.schedule import NeighbourSchedule
 from zonal.prior.parameters import named, with_values
 from zonal.prior.process import LocalProcess
 from zonal.tables.repeats import merged_rows
 
-QUICK = Settings(
+QUICK = NeighbourSchedule(
     screen_rows=100,
     race_rows=200,
     sample_rows=(300, 400),
@@ -117,7 +117,7 @@ def test_noise_relevance_and_prediction_are_found():
     assert np.sqrt(state.best.noise) == pytest.approx(0.1, rel=0.2)
     # Normal noise of deviation 0.1 has the log density 0.88; the function costs some.
     assert 0.7 < state.validation < 0.95
-    assert [info.stage for info in report] == ["start"] + ["round"] * (len(report) - 1)
+    assert [info.stage for info in report] == ["race"] + ["round"] * (len(report) - 1)
 
 
 def test_columns_that_matter_only_together_are_found():

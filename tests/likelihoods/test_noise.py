@@ -21,7 +21,11 @@ from zonal.inference.solving import calibrate
 from zonal.tables.chunks import Chunk
 
 GENERATOR = np.random.default_rng(0)
-SHORT = Recipe(n_features=60, most_steps=20)
+# By nearest rows and features, and by features alone.
+SHORT = {
+    "neighbors": Recipe(n_features=60, n_neighbors=64),
+    "features": Recipe(n_features=60, n_neighbors=0, most_steps=20),
+}
 
 
 def rows(count, noise, seed):
@@ -109,10 +113,11 @@ def test_a_prediction_is_one_distribution(shape):
     assert kstest(draws, lambda y: one.distribution(np.asarray(y))).pvalue > 0.01
 
 
-def test_intervals_hold_what_they_promise_where_noise_has_tails():
+@pytest.mark.parametrize("kind", SHORT)
+def test_intervals_hold_what_they_promise_where_noise_has_tails(kind):
     x, y = rows(1500, heavy, 1)
     x_test, y_test = rows(4000, heavy, 2)
-    model = fit(ArraySource(x, y), SHORT)
+    model = fit(ArraySource(x, y), SHORT[kind])
     normal = dataclasses.replace(model.likelihood, calibration=Calibration())
     solution = dataclasses.replace(model.solution, likelihood=normal)
     plain = dataclasses.replace(model, solution=solution)
@@ -133,9 +138,10 @@ def test_intervals_hold_what_they_promise_where_noise_has_tails():
     assert np.array_equal(model.predict(x_test).mean, plain.predict(x_test).mean)
 
 
-def test_residuals_are_those_of_refits():
+@pytest.mark.parametrize("kind", SHORT)
+def test_residuals_are_those_of_refits(kind):
     x, y = rows(60, heavy, 3)
-    model = fit(ArraySource(x, y), dataclasses.replace(SHORT, calibrated=False))
+    model = fit(ArraySource(x, y), dataclasses.replace(SHORT[kind], calibrated=False))
     assert model.likelihood.calibration == Calibration()
     residuals = []
     for row in range(60):

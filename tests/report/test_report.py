@@ -38,7 +38,7 @@ from zonal.scores.regression import (
 from zonal.scores.relevance import rank_columns
 from zonal.tables.scaling import ConstantWarning
 
-pytestmark = pytest.mark.usefixtures("few_starts")
+pytestmark = pytest.mark.usefixtures("few_rounds")
 
 NASTY = "<script>alert('x')</script>&\"`"
 SECTIONS = {"summary", "calibration", "errors", "largest-errors", "model", "reproduce"}
@@ -79,29 +79,34 @@ SMALL = {"n_features": 40, "missing": "indicator"}
 
 
 @pytest.fixture(scope="module")
-def regressor(few_starts):
-    return SphericalGPRegressor(**SMALL).fit(*table(150, 0))
+def regressor(few_rounds):
+    return SphericalGPRegressor(missing="indicator").fit(*table(150, 0))
 
 
 @pytest.fixture(scope="module")
-def binary(few_starts):
+def by_features(few_rounds):
+    return SphericalGPRegressor(n_neighbors=0, **SMALL).fit(*table(150, 0))
+
+
+@pytest.fixture(scope="module")
+def binary(few_rounds):
     X, y = table(150, 0)
     return SphericalGPClassifier(**SMALL).fit(X, np.where(y > 0, "up>", "down"))
 
 
 @pytest.fixture(scope="module")
-def several(few_starts):
+def several(few_rounds):
     X, y = table(90, 0)
     return SphericalGPClassifier(20, missing="indicator").fit(X, thirds(y))
 
 
 @pytest.fixture(scope="module")
-def sphere(few_starts):
+def sphere(few_rounds):
     return SphericalGPRegressor(40, geometry="sphere").fit(*earth(150, 0))
 
 
 @pytest.fixture(scope="module")
-def counting(few_starts):
+def counting(few_rounds):
     X, y = table(120, 3)
     counts = np.random.default_rng(4).poisson(np.exp(1 + 0.1 * y))
     return SphericalGPRegressor(likelihood="poisson", **SMALL).fit(X, counts)
@@ -178,6 +183,17 @@ def test_report_of_a_regressor(regressor, tmp_path):
     assert escape("<i>yield</i>") in page
     rmse = np.sqrt(np.mean((y - regressor.predict(X)) ** 2))
     assert f"<strong>{format_number(rmse)}</strong>" in page
+    assert "Leave-one-out log density" in page
+    assert "Bound per row" not in page
+    assert "Captured variance" not in page
+
+
+def test_report_of_features_alone(by_features, tmp_path):
+    page = write_page(by_features, *table(80, 1), tmp_path)
+    check_page(page, SECTIONS | {"relevance", "partial-dependence"})
+    assert "Bound per row" in page
+    assert "Leave-one-out log density" not in page
+    assert "Captured variance" in page
 
 
 def test_report_of_two_classes(binary, tmp_path):
@@ -470,11 +486,11 @@ def test_residuals_use_at_most_2000_rows(regressor):
     assert (np.diff(residuals.band_limits, axis=1) > 0).all()
 
 
-def test_figures_agree_with_the_summary(regressor, several):
-    for model in (regressor, several):
+def test_figures_agree_with_the_summary(regressor, by_features, several):
+    for model in (regressor, by_features, several):
         summary = {name: value for name, value, _ in model.summary().rows}
         captured = captured_of(model)
-        assert captured
+        assert bool(captured) == (model is not regressor)
         for name, share in captured:
             assert summary[f"band {name}"] == f"{share:.2%}"
         for name, share in rank_columns(model):

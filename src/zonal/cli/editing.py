@@ -65,7 +65,8 @@ def _collect_facts(fitted: Any) -> dict[str, Any]:
             {"name": str(column.name), "kind": column.kind}
             for column in fitted.columns_.columns
         ],
-        "features": fitted.process_.basis.n_features,
+        "features": fitted.n_features_,
+        "neighbors": fitted.n_neighbors_,
         "depth": {"beta": depth.beta, "layers": depth.layers},
         "bound": fitted.bound_,
         "relevance": dict(rank_columns(fitted, fitted.n_features_in_)),
@@ -135,8 +136,8 @@ def update(model: str, data: tuple[str, ...], **options: Any) -> None:
 def forget(model: str, data: tuple[str, ...], **options: Any) -> None:
     """Remove the rows of DATA from MODEL, as if it had never seen them.
 
-    MODEL must have seen these rows: their sums are subtracted from its own. Relevance
-    of columns, depth and noise stay as they are.
+    MODEL must have seen these rows: they are deleted from it, and their sums are
+    subtracted from its own. Relevance of columns, depth and noise stay as they are.
 
     \b
     Example:

@@ -109,25 +109,23 @@ _MOST_COLUMNS = 5
 )
 @click.option(
     "--features",
-    type=click.IntRange(1),
-    default=512,
-    show_default=True,
-    help="Number of spherical harmonics to learn with: more are slower and resolve "
-    "finer structure.",
-)
-@click.option(
-    "--solve-features",
-    type=click.IntRange(1),
-    help="Number of features to solve with after learning. By default up to four times "
-    "--features, as long as a pass over the rows takes seconds.",
+    type=click.IntRange(0),
+    help="Number of global features; by default the number that predicts best. With "
+    "--neighbors 0, the number of features to learn with, 512 by default.",
 )
 @click.option(
     "--neighbors",
     type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Number of nearest rows to predict from instead of features, for regression; "
-    "64 to 256 are good choices.",
+    help="Number of nearest rows to predict from, for regression; by default the "
+    "number that predicts best. The model file then contains the rows; 0 uses features "
+    "alone.",
+)
+@click.option(
+    "--solve-features",
+    type=click.IntRange(1),
+    help="Number of features to solve with after learning, without neighbours. By "
+    "default up to four times --features, as long as a pass over the rows takes "
+    "seconds.",
 )
 @click.option(
     "--max-time", type=DURATION, help="Time limit for learning, such as 90s or 2m."
@@ -159,9 +157,9 @@ def fit(
     drop: tuple[str, ...],
     coordinates: tuple[str, str] | None,
     likelihood: str | None,
-    features: int,
+    features: int | None,
+    neighbors: int | None,
     solve_features: int | None,
-    neighbors: int,
     max_time: float | None,
     checkpoint: str | None,
     delimiter: str | None,

@@ -23,6 +23,9 @@ __all__ = ["ProgressDisplay"]
 _PAUSE = 5.0
 _STAGES = {
     "start": "choosing starting values",
+    "race": "choosing starting values",
+    "round": "learning",
+    "sizes": "choosing the numbers of features and neighbours",
     "widen": "learning with more features",
     "solve": "solving",
     "infer": "inferring",
@@ -100,7 +103,7 @@ class ProgressDisplay:
             )
             detail = (
                 f"step {step.number} on {step.rows:,} rows, "
-                f"bound per row {step.bound:.4f}"
+                f"{step.measure} per row {step.bound:.4f}"
             )
             if self._limit is None:
                 self._show(detail, None, None)

@@ -16,6 +16,7 @@ between workers. Learning runs on a sample of the rows, on the machine of the cl
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import os
@@ -39,6 +40,7 @@ from zonal.dask.source import (
 from zonal.estimators.base import SphericalGP
 from zonal.estimators.classifier import SphericalGPClassifier
 from zonal.estimators.regressor import SphericalGPRegressor
+from zonal.learning.recipe import Recipe
 from zonal.tables.batches import prefix_errors
 from zonal.tables.chunks import Chunk, by_output
 from zonal.tables.columns import Columns, ColumnScan
@@ -212,11 +214,14 @@ class _OnCluster(SphericalGP):
         if self.n_neighbors:
             raise ValueError(
                 "neighbours need all rows on one machine; on a cluster leave "
-                f"n_neighbors at 0, or use {self._kind.__name__}"
+                f"n_neighbors out, or use {self._kind.__name__}"
             )
         with _mention_checkpoint(checkpoint):
             pieces = self._compute(given)
             return self._fit_pieces(pieces, of_targets, given.target_name, checkpoint)
+
+    def _recipe(self, columns: Columns) -> Recipe:
+        return dataclasses.replace(super()._recipe(columns), n_neighbors=0)
 
     def _fit_pieces(
         self,
@@ -378,7 +383,7 @@ def _predict_partition(
 def _make_init(kind: type[SphericalGP]) -> Callable:
     """An ``__init__`` with the parameters of an estimator and a client."""
 
-    def __init__(self, n_features=512, *, client=None, **parameters):  # noqa: N807
+    def __init__(self, n_features=None, *, client=None, **parameters):  # noqa: N807
         kind.__init__(self, n_features, **parameters)
         self.client = client
 

@@ -15,7 +15,6 @@ from zonal.estimators.settings import recipe_of, sphere_of
 from zonal.estimators.summary import Summary, summary_of
 from zonal.learning.checkpoints import check_place
 from zonal.learning.recipe import Recipe
-from zonal.learning.schedule import default_schedule
 from zonal.learning.state import Step
 from zonal.likelihoods.base import Likelihood
 from zonal.model import Model, fit_outputs
@@ -129,10 +128,11 @@ class SphericalGP(
 
     def __init__(
         self,
-        n_features=512,
+        n_features=None,
         *,
+        n_neighbors=None,
+        keep_rows=True,
         solve_features=None,
-        n_neighbors=0,
         kernel="continuous-depth",
         layout="banded",
         likelihood="auto",
@@ -150,8 +150,9 @@ class SphericalGP(
         dtype="auto",
     ):
         self.n_features = n_features
-        self.solve_features = solve_features
         self.n_neighbors = n_neighbors
+        self.keep_rows = keep_rows
+        self.solve_features = solve_features
         self.kernel = kernel
         self.layout = layout
         self.likelihood = likelihood
@@ -247,7 +248,7 @@ class SphericalGP(
                 "every weight is zero, so there are no rows to learn from; give at "
                 "least one row a positive weight"
             )
-        if len(rows) <= default_schedule().affordable_sample(self.n_features):
+        if len(rows) <= recipe_of(self, None).sample_rows:
             rows = merged(rows)
         return [source_of(output) for output in by_output(rows)]
 
@@ -353,7 +354,7 @@ class SphericalGP(
         self.level_weights_ = self.process_.basis.level_variances
         self.bound_ = float(sum(model.bound for model in self.models_))
         self.n_iter_ = sum(
-            step.stage.startswith(("learn", "widen")) for step in first.history
+            step.stage.startswith(("learn", "widen", "round")) for step in first.history
         )
         self.history_ = np.array(
             [(s.stage, s.number, s.rows, s.bound, s.seconds) for s in first.history],
@@ -380,6 +381,16 @@ class SphericalGP(
         return Depth(float(getattr(basis.kernel, "beta", np.nan)), basis.depth)
 
     @property
+    def n_features_(self) -> int:
+        """Number of features of the model."""
+        return self.models_[0].n_features
+
+    @property
+    def n_neighbors_(self) -> int:
+        """Number of nearest rows that predictions use besides the features."""
+        return self.models_[0].n_neighbors
+
+    @property
     def n_samples_seen_(self) -> float:
         """Total weight of the rows that the model has seen and not forgotten."""
         return self.models_[0].statistics.rows
@@ -401,7 +412,7 @@ class SphericalGP(
             if self.verbose and (step.number % 10 == 1 or self.verbose > 1):
                 print(
                     f"[{step.seconds:7.1f} s] {step.stage:8} step {step.number:4} "
-                    f"rows {step.rows:10,} bound per row {step.bound:10.5f}",
+                    f"rows {step.rows:10,} {step.measure} per row {step.bound:10.5f}",
                     flush=True,
                 )
             stop = [bool(callback(step)) for callback in callbacks]
@@ -432,8 +443,9 @@ class SphericalGP(
         rows                     30  counted by weight
         columns                   1
         features ...
+        neighbors ...
         depth ...
-        bound ...
+        density ...
         steps ...
         noise ...
         residuals ...

@@ -24,9 +24,9 @@ class SphericalGPClassifier(ClassifierMixin, ChangingGP):
     ----------
     likelihood : {"auto", "logit", "probit", "softmax"}, default="auto"
         ``"auto"`` is ``"logit"`` for two classes and ``"softmax"`` for more.
-    n_features, solve_features, n_neighbors, kernel, layout, depth, geometry, \
-categories, missing, max_time, early_stopping, validation_fraction, warm_start, \
-callbacks, verbose, random_state, dtype
+    n_features, n_neighbors, keep_rows, solve_features, kernel, layout, depth, \
+geometry, categories, missing, max_time, early_stopping, validation_fraction, \
+warm_start, callbacks, verbose, random_state, dtype
         As in `SphericalGPRegressor`.
 
     Attributes

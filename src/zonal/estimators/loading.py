@@ -39,7 +39,8 @@ def load(path: str | os.PathLike) -> SphericalGPRegressor | SphericalGPClassifie
             f"{os.fspath(path)} contains no known estimator; it may have been written "
             "by a newer version of zonal"
         )
-    model = kind(**contents["parameters"])
+    # Version 0.1 had no neighbours: its models have none after ``refresh`` either.
+    model = kind(**{"n_neighbors": 0, **contents["parameters"]})
     model._accept(contents["columns"], contents["models"], contents["known"])
     model.metrics_ = contents["metrics"]
     return model

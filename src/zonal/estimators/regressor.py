@@ -28,18 +28,24 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
 
     Parameters
     ----------
-    n_features : int, default=512
-        Number of features to learn the kernel with.
+    n_features : int, optional
+        Number of global features. By default it is chosen by leave-one-out density, and
+        0 predicts from neighbours alone. Without neighbours it is the number of
+        features to learn the kernel with, 512 by default.
+    n_neighbors : int, optional
+        Number of nearest rows to predict from, besides the features. By default it is
+        chosen by leave-one-out density. The model then stores the rows. 0 uses features
+        alone; so do other likelihoods than normal noise, other layouts than the
+        default, and clusters.
+    keep_rows : bool, default=True
+        Whether the model may store rows. ``False`` is the same as ``n_neighbors=0``:
+        the model has no rows of the table in it, and is less accurate for rough
+        functions.
     solve_features : int, optional
-        Number of features of the final model, which may be larger. By default up to
-        four times ``n_features``, as long as a pass over the rows takes seconds: 2048
-        for up to a hundred thousand rows, and ``n_features`` for millions of rows and
-        for likelihoods other than normal noise.
-    n_neighbors : int, default=0
-        Number of nearest rows to predict from, instead of features; 0 uses features.
-        It is most accurate for rough functions, and fits are many times faster; 64 to
-        256 are good choices. The model then stores the rows. Only for normal noise, and
-        not on clusters.
+        Without neighbours, the number of features of the final model, which may be
+        larger. By default up to four times ``n_features``, as long as a pass over the
+        rows takes seconds: 2048 for up to a hundred thousand rows, and ``n_features``
+        for millions of rows and for likelihoods other than normal noise.
     kernel : {"continuous-depth", "ntk", "arc-cosine"} or a zonal kernel
         The network whose infinitely wide limit is the prior. ``"ntk"`` and
         ``"arc-cosine"`` have ``depth`` hidden layers, or one by default.
@@ -96,12 +102,17 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         Prior variance of each frequency level, in units of the target's variance.
     noise_ : float, or ndarray of shape (n_outputs,)
         Standard deviation of the noise, in the units of the target.
+    n_features_, n_neighbors_ : int
+        Numbers of features and of neighbours of the model; 0 for none.
     bound_ : float
-        Lower bound on the log marginal likelihood of all rows.
+        Lower bound on the log marginal likelihood of all rows. With neighbours, the
+        sum of their leave-one-out log densities; NaN after rows were added or
+        forgotten.
     n_iter_ : int
-        Number of learning steps.
+        Number of learning steps; with neighbours, of rounds.
     history_ : structured ndarray
-        Stage, number, rows, bound per row and seconds of every step.
+        Stage, number, rows, bound per row (with neighbours, leave-one-out log density
+        per row) and seconds of every step.
     n_features_in_, feature_names_in_
         Number of columns of the fitted table, and their names if they are strings.
 
@@ -333,10 +344,10 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         >>> y = X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=100)
         >>> model = SphericalGPRegressor().fit(X, y)
         >>> distribution = model.predict_dist([[0.0], [0.5]])
-        >>> distribution.mean().round(1)
-        array([0. , 0.5])
-        >>> distribution.cdf(0.25).round(2)      # probability of at most 0.25
-        array([0.99, 0.  ])
+        >>> bool(np.all(np.abs(distribution.mean() - [0.0, 0.5]) < 0.1))
+        True
+        >>> distribution.cdf(0.25).round(1)      # probability of at most 0.25
+        array([1., 0.])
         """
         blocks = [
             self._predictions(*block)

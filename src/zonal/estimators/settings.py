@@ -71,11 +71,19 @@ def sphere_of(geometry: Any, n_inputs: int) -> Sphere | None:
 
 def recipe_of(estimator: Any, sphere: Sphere | None) -> Recipe:
     """The recipe that corresponds to an estimator's parameters."""
+    n_neighbors = estimator.n_neighbors
+    if not estimator.keep_rows:
+        if n_neighbors:
+            raise ValueError(
+                "a model that predicts from neighbours has to keep its rows; leave "
+                "n_neighbors out, or set keep_rows=True"
+            )
+        n_neighbors = 0
     fraction = estimator.validation_fraction if estimator.early_stopping else 0.0
     return Recipe(
         n_features=estimator.n_features,
         solve_features=estimator.solve_features,
-        n_neighbors=estimator.n_neighbors,
+        n_neighbors=n_neighbors,
         layout=estimator.layout,
         kernel=kernel_of(estimator.kernel, estimator.depth),
         sphere=sphere,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Summary", "captured_of", "summary_of"]
+__all__ = ["Summary", "captured_of", "measure_of", "summary_of"]
 
 # Maximum number of columns in a summary.
 _MAX_COLUMNS = 10
@@ -47,17 +47,13 @@ def summary_of(estimator: Any) -> Summary:
     table = [
         ("rows", f"{rows:,.0f}", "counted by weight"),
         ("columns", f"{estimator.n_features_in_}", _columns(estimator)),
-        ("features", f"{basis.n_features}", "spherical harmonics in the solution"),
+        *_sizes(estimator),
         (
             "depth",
             f"{depth.layers}",
             f"hidden layers of the nearest network{_beta(depth)}",
         ),
-        (
-            "bound",
-            f"{estimator.bound_ / max(rows, 1):.4f}",
-            "log evidence per row (lower bound)",
-        ),
+        *_bound(estimator.bound_ / max(rows, 1), first.stores_rows),
         ("steps", f"{estimator.n_iter_}", "learning steps"),
     ]
     noise = getattr(estimator, "noise_", None)
@@ -82,6 +78,27 @@ def _columns(estimator: Any) -> str:
     return f"encoded as {outputs} numbers"
 
 
+def _sizes(estimator: Any) -> list[tuple[str, str, str]]:
+    """Numbers of features and of neighbours."""
+    features, neighbors = estimator.n_features_, estimator.n_neighbors_
+    if not estimator.models_[0].stores_rows:
+        return [("features", f"{features}", "spherical harmonics in the solution")]
+    return [
+        ("features", f"{features}", "global features"),
+        ("neighbors", f"{neighbors}", "nearest rows that each row is predicted from"),
+    ]
+
+
+def _bound(per_row: float, stores_rows: bool) -> list[tuple[str, str, str]]:
+    """The bound per row, or the density that learning from nearest rows maximises."""
+    if not np.isfinite(per_row):
+        return []
+    value = f"{per_row:.4f}"
+    if stores_rows:
+        return [("density", value, "leave-one-out log density per row")]
+    return [("bound", value, "log evidence per row (lower bound)")]
+
+
 def _beta(depth: Any) -> str:
     return f", β = {depth.beta:.3g}" if np.isfinite(depth.beta) else ""
 
@@ -97,6 +114,11 @@ def _levels(weights: np.ndarray, total: float) -> list[tuple[str, str, str]]:
     rest = 1 - float(shares.sum())
     rest = f"{max(rest, 0.0):.1%}"
     return [*first_levels, ("levels 3+", rest, "of the prior variance")]
+
+
+def measure_of(estimator: Any) -> str:
+    """The name of what the history of a fitted estimator reports per row."""
+    return "log density" if estimator.models_[0].stores_rows else "bound"
 
 
 def captured_of(estimator: Any) -> list[tuple[str, float]]:

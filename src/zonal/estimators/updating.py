@@ -146,10 +146,11 @@ class ChangingGP(SphericalGP):
         weight=None,
         exposure=None,
     ):
-        """A model with the same kernel, solved with more or fewer features.
+        """A model with the same kernel and neighbours, and more or fewer features.
 
-        It has at most one feature per distinct row. A model stores no rows, so pass
-        them again; hyper-parameters stay the same.
+        It has at most one feature per distinct row. Models without neighbours store no
+        rows, so pass them again. Hyper-parameters stay the same; with neighbours, noise
+        and variance are fitted again.
 
         Examples
         --------
@@ -158,25 +159,22 @@ class ChangingGP(SphericalGP):
         >>> X = np.linspace(-1, 1, 30)[:, None]
         >>> model = SphericalGPRegressor(n_features=10).fit(X, np.sin(3 * X[:, 0]))
         >>> larger = model.copy_with(X, np.sin(3 * X[:, 0]), n_features=20)
-        >>> larger.process_.basis.n_features <= 20, larger.depth_ == model.depth_
-        (True, True)
+        >>> larger.n_features_, larger.depth_ == model.depth_
+        (20, True)
         """
         check_is_fitted(self)
-        if self.n_neighbors:
-            raise ValueError(
-                "a model that predicts from neighbours has no features; fit it with "
-                "n_neighbors=0 to use features"
-            )
         given = Given(X, y, sample_weight, target, weight, exposure)
         sources = self._sources(given)
-        recipe = dataclasses.replace(
-            self._recipe(self.columns_), solve_features=n_features, most_steps=0
-        )
-        start = self.process_
-        if recipe.layout == "banded":
-            start = reduced(start, n_features)
+        recipe, start = self._recipe(self.columns_), self.process_
+        name, neighbors = "n_features", self.n_neighbors_ or None
+        if not self.models_[0].stores_rows:
+            name, neighbors = "solve_features", 0
+            if recipe.layout == "banded":
+                start = reduced(start, n_features)
+        sizes = {"n_neighbors": neighbors, name: n_features}
+        recipe = dataclasses.replace(recipe, most_steps=0, **sizes)
         models = self._learned(sources, self._known, recipe, start, lambda step: False)
-        return self._clone_fitted({"solve_features": n_features}, models)
+        return self._clone_fitted({name: n_features}, models)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def refresh(

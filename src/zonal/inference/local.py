@@ -1,9 +1,9 @@
-"""Solutions by nearest rows: the stored rows, and predictions from them.
+"""Solutions by features and nearest rows: the stored rows, and predictions from them.
 
-A new row is predicted from its nearest rows in the learned metric, as a Gaussian
-process conditioned on those rows alone (`zonal.engine.local`). Each distinct row is
-stored once, so adding, forgetting and merging are exact: the result is the same as for
-rows stored from the beginning.
+A new row is predicted from the posterior of the features' weights and from its nearest
+rows in the learned metric (`zonal.engine.full_scale`). Each distinct row is stored
+once, and the posterior follows from sums over rows, so adding, forgetting and merging
+are exact: the result is the same as for rows stored from the beginning.
 """
 
 import dataclasses
@@ -13,28 +13,32 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Int
 
-from zonal.engine.local import Queries, StoredRows, conditionals
+from zonal.engine.full_scale import FeatureSums, FullScale
+from zonal.engine.inducing import GlobalFeatures
+from zonal.engine.local import StoredRows
 from zonal.engine.neighbours import Neighbours
-from zonal.engine.posterior import Marginals, normals_of_rows
+from zonal.engine.posterior import Marginals
+from zonal.inference.joint import JointDraw, joint_covariance
 from zonal.inference.solving import add_rows, forget_rows, merge_rows, without_rows
 from zonal.likelihoods.base import Likelihood
-from zonal.prior.angles import AngleTable
 from zonal.prior.basis import Basis
 from zonal.prior.parameters import Fields
 from zonal.prior.process import LocalProcess, Process
 from zonal.saving import savable
 from zonal.tables.chunks import Chunk
-from zonal.tables.repeats import DistinctRows, merged_rows
-from zonal.tables.sources import Source
+from zonal.tables.repeats import DistinctRows, RowIndex, merged_rows
+from zonal.tables.sources import Source, checked
 
 __all__ = ["LocalSolution", "StoredTable"]
 
 _BLOCK = 65_536
+# Larger standardised inputs could be beyond the range of float32.
+_FARTHEST = 1e38
 
 
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
-class StoredTable:
+class StoredTable(Fields):
     """Distinct rows: inputs in float32, mean target, weight, and squared deviations."""
 
     x: Float[np.ndarray, "distinct inputs"]
@@ -45,15 +49,15 @@ class StoredTable:
     @classmethod
     def of(cls, source: Source) -> "StoredTable":
         """All rows of a source; those of weight zero are left out."""
-        parts = [
-            cls._merged(
-                chunk.x.astype(np.float32),
-                chunk.targets,
-                chunk.weights * chunk.precisions,
-                np.zeros(len(chunk)),
+        parts, first_row = [], 0
+        for chunk in source.chunks(_BLOCK):
+            checked(chunk.x, chunk.targets, first_row=first_row)
+            first_row += len(chunk)
+            weight = chunk.weights * chunk.precisions
+            spread = np.zeros(len(chunk))
+            parts.append(
+                cls._merged(_stored_inputs(chunk.x), chunk.targets, weight, spread)
             )
-            for chunk in source.chunks(_BLOCK)
-        ]
         return cls.joined(parts)
 
     @classmethod
@@ -134,28 +138,55 @@ class StoredTable:
             self.x[remaining], y[remaining], weight[remaining], spread[remaining]
         )
 
+    @functools.cached_property
+    def _row_index(self) -> RowIndex:
+        return RowIndex.of(self.x)
+
     def find(self, x: Float[np.ndarray, "rows inputs"]) -> Int[np.ndarray, " rows"]:
         """The index of each row in this table, -1 for rows that are not in it."""
-        both = np.concatenate([self.x, x.astype(np.float32)])
-        group = merged_rows(both, np.zeros(len(both))).group[len(self) :]
-        # Distinct rows are in order of appearance, so those of this table are first.
-        return np.where(group < len(self), group, -1)
+        return self._row_index.find(_stored_inputs(x))
+
+    def part(self, rows: Int[np.ndarray, " part"]) -> "StoredTable":
+        """Some of the rows."""
+        return StoredTable(
+            self.x[rows], self.y[rows], self.weight[rows], self.spread[rows]
+        )
 
 
 @savable
 @dataclasses.dataclass(frozen=True, eq=False)
 class LocalSolution(Fields):
-    """A process and the stored rows that it predicts from.
+    """A process with features, and the stored rows that it predicts from.
 
-    ``bound`` is the sum of leave-one-out log densities of the rows, estimated on a
-    sample of them; NaN after rows were added or forgotten.
+    ``sums`` are those of the stored rows. ``bound`` is the sum of leave-one-out log
+    densities of the rows, estimated on a sample of them; NaN after rows were added or
+    forgotten.
     """
 
-    process: LocalProcess
+    features: GlobalFeatures
     likelihood: Likelihood
     table: StoredTable
     n_neighbors: int
+    sums: FeatureSums
     bound: float = np.nan
+
+    @classmethod
+    def solve(
+        cls,
+        features: GlobalFeatures,
+        likelihood: Likelihood,
+        table: StoredTable,
+        n_neighbors: int,
+        bound: float = np.nan,
+    ) -> "LocalSolution":
+        """The solution of stored rows, in one pass over them."""
+        sums = FeatureSums.collect(features, _stored(features, table))
+        return cls(features, likelihood, table, n_neighbors, sums, bound)
+
+    @property
+    def process(self) -> LocalProcess:
+        """The learned prior, and its noise."""
+        return self.features.process
 
     @property
     def processes(self) -> tuple[Process, ...]:
@@ -163,6 +194,11 @@ class LocalSolution(Fields):
         prior = self.process
         basis = Basis(prior.sphere, prior.kernel, (), prior.variance)
         return (Process(basis, prior.noise),)
+
+    @property
+    def n_features(self) -> int:
+        """Number of global features."""
+        return len(self.features)
 
     @property
     def offsets(self) -> Float[np.ndarray, " latents"]:
@@ -180,30 +216,19 @@ class LocalSolution(Fields):
         return self.table.rows
 
     @functools.cached_property
-    def _kernel(self) -> AngleTable:
-        return self.process.table()
-
-    @functools.cached_property
-    def _stored(self) -> StoredRows:
-        direction, radial = self._directions(self.table.x)
-        noise = float(self.process.noise) / self.table.weight
-        return StoredRows(direction, radial, self.table.y[:, None], noise)
+    def given(self) -> FullScale:
+        """The stored rows on the sphere, with the posterior of the features."""
+        return FullScale(self.features, _stored(self.features, self.table), self.sums)
 
     @functools.cached_property
     def _index(self) -> Neighbours:
-        return Neighbours.build(self._stored.directions)
-
-    def _directions(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Unit vectors and radial factors of standardised rows, in float32."""
-        # Rounding to float32 makes a stored row and the same new row agree.
-        direction, radial = self.process.sphere.points(x.astype(np.float32))
-        return direction.astype(np.float32), radial.astype(np.float32)
+        return Neighbours.build(self.given.rows.directions)
 
     @property
     def marginals(self) -> Callable[[Chunk], Marginals]:
-        """Marginals of the function at standardised rows, given their nearest rows."""
+        """Marginals of the function at standardised rows."""
         self._prepare()
-        return lambda chunk: self._given(chunk.x, np.full(len(chunk), -1))
+        return lambda chunk: self._predict(chunk.x)
 
     @property
     def left_out(self) -> Callable[[Chunk], Marginals]:
@@ -212,9 +237,14 @@ class LocalSolution(Fields):
         return self._left_out
 
     def _prepare(self) -> None:
-        """Build the index before threads use it, so that it is built only once."""
+        """Compute once what threads share."""
         if len(self.table):
-            _ = self._index, self._kernel
+            _ = self._index, self.given.weights, self.given.root
+
+    def _predict(self, x: np.ndarray) -> Marginals:
+        direction, radial = _directions(self.features, x)
+        queries = self.given.queries(direction, radial)
+        return _checked(self.given.predict(queries, self.lists(direction)))
 
     def _left_out(self, chunk: Chunk) -> Marginals:
         own = self.table.find(chunk.x)
@@ -223,7 +253,8 @@ class LocalSolution(Fields):
                 f"row {np.flatnonzero(own < 0)[0]} is not among the rows that the "
                 "model was fitted to; use predict for new rows"
             )
-        mean, variance = self._given(chunk.x, own)
+        direction = self.given.rows.directions[own]
+        mean, variance = _checked(self.given.leave_out(own, self.lists(direction, own)))
         # Repetitions of the row remain, as another observation of the function.
         rest = self.table.weight[own] - chunk.weights * chunk.precisions
         repeated = rest > 1e-9 * self.table.weight[own]
@@ -236,21 +267,16 @@ class LocalSolution(Fields):
         updated = mean[:, 0] + gain * (others - mean[:, 0])
         return Marginals(updated[:, None], variance * (1 - gain)[:, None])
 
-    def _given(self, x: np.ndarray, own: np.ndarray) -> Marginals:
-        direction, radial = self._directions(x)
-        if len(self.table) == 0:
-            prior = float(self.process.variance) * radial.astype(np.float64) ** 2
-            return Marginals(np.zeros((len(x), 1)), prior[:, None])
+    def lists(
+        self,
+        direction: Float[np.ndarray, "rows d"],
+        own: Int[np.ndarray, " rows"] | None = None,
+    ) -> Int[np.ndarray, "rows k"]:
+        """The stored rows nearest to each direction, without the rows ``own``."""
         k = min(self.n_neighbors, len(self.table))
-        lists, _ = self._index.query(direction, k, own)
-        result = conditionals(
-            self._stored,
-            Queries(direction, radial),
-            lists,
-            self._kernel,
-            float(self.process.variance),
-        )
-        return Marginals(result.mean, np.maximum(result.variance, 0.0)[:, None])
+        if k == 0:
+            return np.zeros((len(direction), 0), np.int32)
+        return self._index.query(direction, k, own)[0]
 
     def covariance(
         self, x: Float[np.ndarray, "rows inputs"]
@@ -260,37 +286,22 @@ class LocalSolution(Fields):
         Computed densely in float64. The rows share the union of their neighbours, so
         variances are at most those of single predictions.
         """
-        direction, radial = self._directions(x)
-        if len(self.table) == 0:
-            return self._between(direction, radial, direction, radial)
-        k = min(self.n_neighbors, len(self.table))
-        lists, _ = self._index.query(direction, k)
-        used = np.unique(lists[lists >= 0])
-        stored = self._stored
-        points, factors = stored.directions[used], stored.radial[used]
-        among = self._between(points, factors, points, factors)
-        among[np.diag_indices_from(among)] += stored.noise[used].astype(np.float64)
-        cross = self._between(points, factors, direction, radial)
-        prior = self._between(direction, radial, direction, radial)
-        return prior - cross.T @ np.linalg.solve(among, cross)
+        direction, radial = _directions(self.features, x)
+        queries = self.given.queries(direction, radial)
+        return joint_covariance(self.given, queries, self.lists(direction))
 
-    def _between(
-        self, s: np.ndarray, r: np.ndarray, t: np.ndarray, q: np.ndarray
-    ) -> np.ndarray:
-        squares = np.sum((s[:, None].astype(np.float64) - t[None]) ** 2, axis=2)
-        scale = float(self.process.variance) * np.outer(r, q).astype(np.float64)
-        return scale * self._kernel.kernel(squares)
+    def sample_functions(
+        self, count: int, seed: int = 0
+    ) -> Callable[[np.ndarray], Float[np.ndarray, "rows samples latents"]]:
+        """Draw functions; call the result with standardised rows.
 
-    def sample_functions(self, count: int, seed: int = 0):
-        """Draw functions, which have the same value at repeated rows.
-
-        Given the data, values at different rows are independent.
+        Rows of one call are drawn jointly, see `zonal.inference.joint`.
         """
+        draw = JointDraw(self.given, self.n_neighbors, count, seed)
 
         def at(x: np.ndarray) -> np.ndarray:
-            mean, variance = self.marginals(Chunk(x))
-            standard = normals_of_rows(x, count, seed)
-            return (mean + np.sqrt(variance) * standard)[:, :, None]
+            direction, radial = _directions(self.features, x)
+            return draw(direction, radial, self.lists)[:, :, None]
 
         return at
 
@@ -302,29 +313,86 @@ class LocalSolution(Fields):
             "with n_neighbors=0 to have one"
         )
 
-    def with_table(self, table: StoredTable) -> "LocalSolution":
+    def with_table(self, table: StoredTable, sums: FeatureSums) -> "LocalSolution":
         """The same process with other stored rows."""
-        return dataclasses.replace(self, table=table, bound=np.nan)
+        return dataclasses.replace(self, table=table, sums=sums, bound=np.nan)
+
+    def sums_of(self, table: StoredTable) -> FeatureSums:
+        """The sums of some rows."""
+        return FeatureSums.collect(self.features, _stored(self.features, table))
+
+
+def _stored_inputs(x: np.ndarray) -> Float[np.ndarray, "rows inputs"]:
+    """Inputs in float32; rows beyond its range keep their direction."""
+    size = np.abs(x).max(axis=1, initial=0.0)
+    far = np.flatnonzero(size > _FARTHEST)
+    if len(far):
+        x = np.array(x, np.float64)
+        x[far] *= (_FARTHEST / size[far])[:, None]
+    return x.astype(np.float32)
+
+
+def _directions(
+    features: GlobalFeatures, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors and radial factors of standardised rows, in float32."""
+    # Rounding to float32 makes a stored row and the same new row agree.
+    direction, radial = features.process.sphere.points(_stored_inputs(x))
+    return direction.astype(np.float32), radial.astype(np.float32)
+
+
+def _stored(features: GlobalFeatures, table: StoredTable) -> StoredRows:
+    direction, radial = _directions(features, table.x)
+    noise = float(features.process.noise) / table.weight
+    return features.stored(direction, radial, table.y[:, None], noise)
+
+
+def _checked(found: Marginals) -> Marginals:
+    """Marginals of one function, with variances that rounding has not made negative."""
+    return Marginals(found.mean, np.maximum(found.variance, 0.0)[:, None])
 
 
 @add_rows.register
 def _(solution: LocalSolution, source: Source) -> LocalSolution:
-    added = StoredTable.of(source)
-    return solution.with_table(StoredTable.joined([solution.table, added]))
-
-
-@forget_rows.register
-def _(solution: LocalSolution, source: Source) -> LocalSolution:
-    return solution.with_table(solution.table.without(StoredTable.of(source)))
+    return _joined(solution, StoredTable.of(source))
 
 
 @merge_rows.register
 def _(solution: LocalSolution, other: LocalSolution) -> LocalSolution:
-    return solution.with_table(StoredTable.joined([solution.table, other.table]))
+    return _joined(solution, other.table, other.sums)
+
+
+@forget_rows.register
+def _(solution: LocalSolution, source: Source) -> LocalSolution:
+    forgotten = StoredTable.of(source)
+    table = solution.table.without(forgotten)
+    before = solution.table.part(solution.table.find(forgotten.x))
+    # A row that was there several times may remain.
+    rest = table.find(forgotten.x)
+    after = table.part(rest[rest >= 0])
+    sums = solution.sums - solution.sums_of(before) + solution.sums_of(after)
+    return solution.with_table(table, sums)
 
 
 @without_rows.register
 def _(solution: LocalSolution) -> LocalSolution:
-    table = solution.table
-    empty = StoredTable(table.x[:0], table.y[:0], table.weight[:0], table.spread[:0])
-    return solution.with_table(empty)
+    empty = solution.table.part(np.zeros(0, np.int64))
+    return solution.with_table(empty, solution.sums_of(empty))
+
+
+def _joined(
+    solution: LocalSolution, added: StoredTable, added_sums: FeatureSums | None = None
+) -> LocalSolution:
+    """The solution with more rows; a row that both have is counted anew."""
+    table = StoredTable.joined([solution.table, added])
+    found = solution.table.find(added.x)
+    if added_sums is None:
+        added_sums = solution.sums_of(added)
+    sums = solution.sums + added_sums
+    both = found >= 0
+    if both.any():
+        separate = solution.sums_of(solution.table.part(found[both]))
+        separate += solution.sums_of(added.part(np.flatnonzero(both)))
+        once = solution.sums_of(table.part(table.find(added.x[both])))
+        sums = sums - separate + once
+    return solution.with_table(table, sums)

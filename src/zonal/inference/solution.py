@@ -73,6 +73,16 @@ class Solution(Fields):
         return (self.proposed or self.statistics)[0].rows
 
     @property
+    def n_features(self) -> int:
+        """Number of features of each function."""
+        return self.processes[0].basis.n_features
+
+    @property
+    def n_neighbors(self) -> int:
+        """Zero: predictions need no rows."""
+        return 0
+
+    @property
     def known_sites(self) -> Sites:
         """The sites of each row, for problems with ``keep_sites``."""
         assert self.sites is not None, "Problem(..., keep_sites=True) keeps them"

@@ -1,11 +1,10 @@
 """Learning: from a standardised table to a process, with nothing to tune.
 
-1. Start: a few scales of the inputs are tried on a few thousand rows with a small basis
-   and a dozen steps; the highest bound wins.
+1. Start: leave-one-out densities of nearest rows (`zonal.learning.by_neighbours`) give
+   the scales of the inputs, and the roughness that decides where the spectrum ends.
 2. Learn: sphere, kernel, band energies, noise and phases together, by L-BFGS on the
-   exact bound of a sample. The first round is run with each of a few truncations of the
-   spectrum; again the highest bound wins. The sample grows, and each one starts where
-   the last ended. It stops growing once validation rows are no longer predicted better.
+   exact bound of a sample. The sample grows, and each one starts where the last ended.
+   It stops growing once validation rows are no longer predicted better.
 3. Widen: a few more steps with as many features as the solution will have. Variance
    that few features cannot capture counts as noise; with many, the noise shrinks.
 4. The caller then solves: one pass over all rows, and energies and noise fitted on it.
@@ -36,6 +35,7 @@ from zonal.engine.scales import fit_scales
 from zonal.engine.statistics import collect
 from zonal.inference.solution import Solution
 from zonal.inference.solving import Preparation
+from zonal.learning import by_neighbours
 from zonal.learning.ascent import Ascent, sample_dtype
 from zonal.learning.checkpoints import (
     CheckpointWarning,
@@ -44,19 +44,25 @@ from zonal.learning.checkpoints import (
     save_progress,
 )
 from zonal.learning.recipe import Recipe
-from zonal.learning.screening import paired_scales
 from zonal.learning.state import LearningStoppedWarning, Progress, Step
 from zonal.likelihoods.noise import Gaussian
 from zonal.prior.basis import Basis
 from zonal.prior.kernels import ContinuousDepth, Kernel
-from zonal.prior.parameters import named, with_values
-from zonal.prior.process import Process
+from zonal.prior.parameters import named
+from zonal.prior.process import LocalProcess, Process
 from zonal.prior.sphere import ARD, Sphere
 from zonal.tables.chunks import Chunk, by_output
+from zonal.tables.repeats import DistinctRows, merged_rows
 from zonal.tables.sampling import row_bits, thin
 from zonal.tables.sources import Source, source_of
 
 __all__ = ["LearningStoppedWarning", "learn"]
+
+# Features may need columns that nearest rows do not; their scales start at this share
+# of the largest. Where that is below the first limit, neighbours found no function; far
+# beyond the second, only directions of rows would matter.
+_LEAST_SHARE = 0.05
+_LARGEST_SCALE = 0.02, 3.0
 
 
 def learn(
@@ -98,6 +104,7 @@ class Learner:
         checkpoint: str | os.PathLike | None,
         start: Process | None,
     ):
+        recipe = recipe.for_features_alone()
         self.recipe = recipe
         self.schedule = recipe.schedule
         self.callback = callback
@@ -111,29 +118,30 @@ class Learner:
         self._n_rows = sources[0].n_rows
         self.history: list[Step] = []
         self.spent = 0.0
-        self.features = recipe.n_features
+        self.features = recipe.features_to_learn
         if recipe.layout == "banded":
             # More features than rows would not help.
             most = max(self.schedule.least_features, len(self.sample))
-            self.features = min(most, recipe.n_features)
+            self.features = min(most, self.features)
         learns = recipe.layout == "banded" and recipe.most_steps > 0
         if start is not None and recipe.most_steps > 0:
             # A process learned with another layout is of no use as a start.
             start = start if start.basis.follows(recipe.layout) else None
         if start is not None and learns:
             # A process enlarged for the solution is learned with few features again.
-            start = reduced(start, recipe.n_features)
+            start = reduced(start, recipe.features_to_learn)
         self.start = start
         self.exact = self._can_be_exact()
 
     def _can_be_exact(self) -> bool:
         """Whether there are few enough rows to place a phase at each."""
-        limit = min(self.schedule.exact_rows, self.recipe.n_features)
+        limit = min(self.schedule.exact_rows, self.recipe.features_to_learn)
         if len(self.sample) > limit or self.recipe.layout != "banded":
             return False
         if self.start is not None:
             return is_series(self.start.basis)
-        return all(kernel.last_level is not None for kernel in self._kernels)
+        kernel = self.recipe.kernel
+        return kernel is None or kernel.last_level is not None
 
     def run(self) -> Progress:
         progress = self._resumed()
@@ -253,100 +261,93 @@ class Learner:
         """Duration of the run, including the time before it was resumed."""
         return self.spent + time.monotonic() - self.begin
 
-    @functools.cached_property
-    def _spheres(self) -> list[Sphere]:
-        """The spheres to try: the given one, or inputs at several scales."""
-        recipe, rows = self.recipe, self.sample
-        if recipe.sphere is not None:
-            return [recipe.sphere]
-        scales = [
-            np.full(rows.x.shape[1], scale) for scale in self.schedule.start_scales
-        ]
-        paired = paired_scales(rows, self._signals, recipe.seed)
-        if paired is not None:
-            scales += [scale * paired for scale in self.schedule.paired_scales]
-        return [ARD(scale, recipe.radial_order) for scale in scales]
-
-    @property
-    def _signals(self) -> np.ndarray:
-        """Numeric targets by which the information in columns is judged."""
-        return np.column_stack([rows.targets for rows in by_output(self.sample)])
-
-    @property
-    def _kernels(self) -> list[Kernel]:
-        """The kernels to try: the given one, or several truncations of the spectrum."""
-        if self.recipe.kernel is not None:
-            return [self.recipe.kernel]
-        return [ContinuousDepth(1.0, levels) for levels in self.schedule.start_levels]
-
     def _initial_progress(self) -> Progress:
         """The state to start from: the given start, unless a fresh one is better.
 
         Parameters that suited other rows may be a local optimum that no step leaves.
         """
         done = self.recipe.most_steps == 0
-        # A given start already has its truncation of the spectrum.
-        given = Progress(self.start, rounds=2, done=done) if self.start else None
-        if given is not None and (done or len(self._spheres) == 1):
-            return given
-        process, bound = self._best_start()
-        if given is not None and self._attempt(given.process)[1] >= bound:
-            return given
-        return Progress(process, done=done)
+        if self.start is None:
+            return Progress(self._fresh_start(), done=done)
+        if done or self.recipe.sphere is not None:
+            return Progress(self.start, done=done)
+        starts = [self.start, self._fresh_start()]
+        return Progress(max(starts, key=self._promise))
 
-    @property
-    def _start_rows(self) -> Chunk:
-        """Rows on which starts are tried."""
-        rows = (
-            self.schedule.exact_start_rows if self.exact else self.schedule.start_rows
-        )
-        return thin(self.sample, rows, self.recipe.seed)
+    def _promise(self, start: Process) -> float:
+        """The bound on few rows that a process reaches in a few steps."""
+        rows = thin(self.sample, self.schedule.start_rows, self.recipe.seed)
+        steps = self.schedule.start_steps
+        return self._improve(start, rows, steps, "start", "anchored")[1]
 
-    def _attempt(self, start: Process) -> tuple[Process, float]:
-        """The process after a few steps on few rows, and its bound."""
-        steps = self.schedule.exact_steps if self.exact else self.schedule.start_steps
-        return self._improve(start, self._start_rows, steps, "start", "anchored")
-
-    def _best_start(self) -> tuple[Process, float]:
-        """The start with the highest bound after a few steps, and that bound.
-
-        Only the choice is kept, not the learned scales: after a dozen steps on few
-        rows these are overfitted, and equal scales are a better start. (An exact run
-        has few rows anyway, so it keeps them.)
-        """
-        spheres, kernel = self._spheres, self._kernels[0]
-        if len(spheres) == 1:
-            return self._full_start(spheres[0], kernel), -np.inf
-        features = min(self.schedule.start_features, self.features)
-        best, reached, highest = spheres[0], None, -np.inf
-        for sphere in spheres:
-            start = self._build_process(sphere, kernel, features, self._start_rows)
-            learned, bound = self._attempt(start)
-            if bound > highest:
-                best, reached, highest = sphere, learned, bound
-            if self.stopped:
-                break
-        if self.exact and reached is not None:
-            return reached, highest
-        return self._full_start(best, kernel), highest
-
-    def _full_start(self, sphere: Sphere, kernel: Kernel) -> Process:
-        recipe = self.recipe
-        candidates = thin(self.sample, self.schedule.candidate_rows, recipe.seed)
+    def _fresh_start(self) -> Process:
+        """A process with the scales and the roughness that nearest rows show."""
+        recipe, schedule = self.recipe, self.schedule
+        learned = self._learn_from_neighbours()
+        sphere = recipe.sphere or self._start_sphere(learned)
+        kernel = recipe.kernel or self._start_kernel(learned)
+        candidates = thin(self.sample, schedule.candidate_rows, recipe.seed)
         return self._build_process(sphere, kernel, self.features, candidates)
 
-    def _truncate_again(self, process: Process, kernel: Kernel) -> Process:
-        """A start with another truncation of the spectrum."""
-        basis = process.basis
-        if not self.exact:
-            return self._full_start(basis.sphere, kernel)
-        # The optimum with one truncation is near that with another.
-        kernel = with_values(kernel, named(basis.kernel, kernel.scalar_parameters))
-        other = self._full_start(basis.sphere, kernel)
-        if len(other.basis.bands) != len(basis.bands):
-            return other
-        freed = dataclasses.replace(other.basis, free_energies=basis.free_energies)
-        return dataclasses.replace(process, basis=freed)
+    def _start_sphere(self, learned: LocalProcess | None) -> ARD:
+        order = self.recipe.radial_order
+        scales = np.zeros(self.sample.x.shape[1])
+        if learned is not None:
+            scales = np.asarray(named(learned.sphere)["scales"], np.float64)
+        least, most = _LARGEST_SCALE
+        largest = scales.max()
+        if largest < least:
+            return ARD.isotropic(len(scales), order)
+        scales = np.maximum(scales / largest, _LEAST_SHARE)
+        return ARD(min(largest, most) * scales, order)
+
+    def _start_kernel(self, learned: LocalProcess | None) -> ContinuousDepth:
+        """A spectrum to learn from; that of a rough function has more levels."""
+        schedule, last = self.schedule, self.schedule.smooth_levels
+        if learned is not None and named(learned.kernel)["beta"] < schedule.smooth_beta:
+            last = schedule.rough_levels
+        return ContinuousDepth(1.0, last)
+
+    def _learn_from_neighbours(self) -> LocalProcess | None:
+        """The process by leave-one-out densities; None where nothing is to be learned.
+
+        With a sphere given, only the roughness of the function on it is used.
+        """
+        recipe = self.recipe
+        given = recipe.sphere is not None and recipe.kernel is not None
+        if given or recipe.most_steps == 0:
+            return None
+        rows = self._distinct_rows
+        if len(rows) < 2:
+            return None
+
+        def report(info: by_neighbours.Info) -> bool:
+            number = 1 + len(self.history)
+            return self.report("start", number, info.rows, info.validation)
+
+        state, _ = by_neighbours.learn(
+            rows,
+            self.schedule.by_neighbours,
+            recipe.sphere or ARD.isotropic(rows.x.shape[1], recipe.radial_order),
+            seed=recipe.seed,
+            callback=report,
+        )
+        return state.best
+
+    @property
+    def _distinct_rows(self) -> DistinctRows:
+        """The distinct rows of the sample, with standardised signals."""
+        sample, signals = self.sample, self._signals
+        weight = sample.weights
+        centred = signals - np.average(signals, axis=0, weights=weight)
+        width = np.sqrt(np.average(centred**2, axis=0, weights=weight))
+        signals = centred / np.where(width > 0, width, 1.0)
+        return merged_rows(sample.x, signals, weight * sample.precisions)
+
+    @property
+    def _signals(self) -> np.ndarray:
+        """Numeric targets whose densities choose the start."""
+        return np.column_stack([rows.targets for rows in by_output(self.sample)])
 
     def _build_process(
         self, sphere: Sphere, kernel: Kernel, n_features: int, rows: Chunk
@@ -383,33 +384,14 @@ class Learner:
             else self.schedule.round_steps
         )
         rows = thin(self.sample, sizes[progress.stage], recipe.seed + progress.stage)
-        kernels: list[Kernel | None] = [None]
-        if progress.rounds == 0:
-            # The first round tries every truncation of the spectrum: a dozen steps on
-            # few rows would not show which is best.
-            kernels += self._kernels[1:]
-        process, bound = progress.process, -np.inf
-        for kernel in kernels:
-            if self.stopped:
-                break
-            start, count = progress.process, min(steps, recipe.most_steps)
-            if kernel is not None and self.exact:
-                start, count = (
-                    self._truncate_again(process, kernel),
-                    min(count, self.schedule.exact_steps),
-                )
-            elif kernel is not None:
-                start = self._truncate_again(start, kernel)
-            learned, reached = self._improve(
-                start,
-                rows,
-                count,
-                f"learn {progress.stage + 1}",
-                # Anchored and free phases take turns.
-                "anchored" if progress.rounds % 2 == 0 else "free",
-            )
-            if reached > bound:
-                process, bound = learned, reached
+        process, bound = self._improve(
+            progress.process,
+            rows,
+            min(steps, recipe.most_steps),
+            f"learn {progress.stage + 1}",
+            # Anchored and free phases take turns.
+            "anchored" if progress.rounds % 2 == 0 else "free",
+        )
         self._settle(process)
         score = self._score(process)
         better = score is None or score > progress.score

@@ -11,7 +11,8 @@ treat as noise, and costs some 50 µs per row with its gradient.
    ranks them.
 3. Rounds: L-BFGS on a growing sample with fixed lists of neighbours, searched again
    before each round, until validation rows are no longer predicted better.
-4. Noise and variance are fitted to many rows at the end.
+4. Noise and variance are fitted once the numbers of features and neighbours are chosen
+   (`zonal.learning.sizes`).
 
 A `State` goes into a round and another comes out; each round is reported as an `Info`.
 
@@ -30,6 +31,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from zonal.engine.local import LeaveOneOut, StoredRows, leave_one_out
 from zonal.engine.neighbours import Neighbours
+from zonal.learning.schedule import NeighbourSchedule
 from zonal.learning.starts import apart, directions, process_starts
 from zonal.prior.kernels import ContinuousDepth, Kernel
 from zonal.prior.parameters import free, free_gradient, named, with_free, with_values
@@ -41,7 +43,6 @@ from zonal.tables.sampling import row_bits
 
 __all__ = [
     "Info",
-    "Settings",
     "State",
     "init",
     "learn",
@@ -54,54 +55,12 @@ __all__ = [
 # is a thousandth of the target's standard deviation or less.
 _LIMITS = {
     "sphere.scales": (1e-5, 100.0),
-    "kernel.beta": (1.1, 12.0),
+    "kernel.beta": (1.2, 12.0),
     "variance": (1e-3, 1e4),
     "noise": (1e-6, 10.0),
 }
 # The noise is searched for within this distance of its present value, in logarithms.
 _NOISE_RANGE = 3.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Tuning constants; every default was chosen by measurement.
-
-    Parameters
-    ----------
-    neighbours
-        Neighbours per row.
-    screen_rows, race_rows, sample_rows, validation_rows
-        Rows that rank the starts, rows of the race, rows of each round, and rows that
-        decide when to stop.
-    noise_rows
-        Rows for the final fit of noise and variance.
-    racers, race_rounds, race_steps
-        Starts in the race, and its rounds and steps per round.
-    steps
-        Steps of L-BFGS per round, with the same lists of neighbours.
-    tolerance, patience
-        Learning ends early after ``patience`` successive rounds that gain less than
-        ``tolerance`` on the validation rows, in nats per row.
-    betas, noises, scales
-        Starts to screen: the kernel's decay, the noise variance, and factors of equal
-        scales.
-    """
-
-    neighbours: int = 32
-    screen_rows: int = 300
-    race_rows: int = 600
-    sample_rows: tuple[int, ...] = (1_000, 2_000, 4_000, 8_000, 8_000)
-    validation_rows: int = 2_000
-    noise_rows: int = 16_000
-    racers: int = 3
-    race_rounds: int = 2
-    race_steps: int = 8
-    steps: int = 15
-    tolerance: float = 2e-3
-    patience: int = 2
-    betas: tuple[float, ...] = (2.0, 3.5)
-    noises: tuple[float, ...] = (0.02, 0.4)
-    scales: tuple[float, ...] = (0.1, 0.3, 1.0)
 
 
 @savable
@@ -136,7 +95,7 @@ class Info:
 
 def learn(
     rows: DistinctRows,
-    settings: Settings | None = None,
+    settings: NeighbourSchedule | None = None,
     sphere: Sphere | None = None,
     kernel: Kernel | None = None,
     seed: int = 0,
@@ -171,7 +130,7 @@ def learn(
     >>> int(np.argmax(state.best.sphere.scales))
     0
     """
-    settings = Settings() if settings is None else settings
+    settings = NeighbourSchedule() if settings is None else settings
     infos: list[Info] = []
 
     def stops(info: Info) -> bool:
@@ -188,12 +147,16 @@ def learn(
 
 def init(
     rows: DistinctRows,
-    settings: Settings,
+    settings: NeighbourSchedule,
     sphere: Sphere | None = None,
     kernel: Kernel | None = None,
     seed: int = 0,
+    given: LocalProcess | None = None,
 ) -> tuple[State, Info]:
-    """The state after a short race between starts, and its report."""
+    """The state after a short race between starts, and its report.
+
+    A ``given`` process, such as that of an earlier fit, takes part in the race.
+    """
     begin = time.monotonic()
     if len(rows) < 2:
         raise ValueError(
@@ -201,25 +164,32 @@ def init(
         )
     own, validation_rows = _split_rows(len(rows), settings, seed)
     screen, race = own[: settings.screen_rows], own[: settings.race_rows]
-    validation_rows = validation_rows[: settings.race_rows]
+    few_validation_rows = validation_rows[: settings.race_rows]
     starts = process_starts(
         rows.x[screen], sphere, kernel, settings.scales, settings.betas, settings.noises
     )
     scores = _score_starts(rows, starts, screen, settings.neighbours)
     order = np.argsort(-np.asarray(scores), kind="stable")
-    evaluations, best, highest = len(starts), starts[order[0]], -np.inf
-    for start in apart([starts[i] for i in order], settings.racers):
+    evaluations, highest = len(starts), -np.inf
+    best = settled = starts[order[0]]
+    racers = apart([starts[i] for i in order], settings.racers)
+    for start in racers if given is None else [given, *racers]:
         process = start
         for _ in range(settings.race_rounds):
             process, _, count = _climb(
                 rows, process, race, settings.neighbours, settings.race_steps
             )
             evaluations += count
-        _, score = noise_fitted(rows, process, validation_rows, settings.neighbours)
+        fitted, score = noise_fitted(
+            rows, process, few_validation_rows, settings.validation_neighbours
+        )
         if score > highest:
-            best, highest = process, score
+            best, settled, highest = process, fitted, score
+    settled, highest = noise_fitted(
+        rows, best, validation_rows, settings.validation_neighbours
+    )
     info = Info(
-        "start",
+        "race",
         0,
         len(race),
         evaluations,
@@ -227,11 +197,11 @@ def init(
         highest,
         time.monotonic() - begin,
     )
-    return State(best, best), info
+    return State(best, settled, highest), info
 
 
 def round_of_steps(
-    rows: DistinctRows, settings: Settings, state: State, seed: int = 0
+    rows: DistinctRows, settings: NeighbourSchedule, state: State, seed: int = 0
 ) -> tuple[State, Info]:
     """One round of L-BFGS with fresh lists, judged by the validation rows."""
     begin = time.monotonic()
@@ -241,7 +211,7 @@ def round_of_steps(
         rows, state.process, own, settings.neighbours, settings.steps
     )
     settled, validation = noise_fitted(
-        rows, process, validation_rows, settings.neighbours
+        rows, process, validation_rows, settings.validation_neighbours
     )
     number = state.rounds + 1
     gain = validation - state.validation
@@ -249,11 +219,6 @@ def round_of_steps(
     without_gain = 0 if gain > settings.tolerance else state.without_gain + 1
     done = number >= len(settings.sample_rows) or without_gain >= settings.patience
     best = settled if gain > 0 else state.best
-    if done:
-        noise_rows = np.sort(
-            np.concatenate([validation_rows, others])[: settings.noise_rows]
-        )
-        best, _ = noise_fitted(rows, best, noise_rows, settings.neighbours)
     highest = max(validation, state.validation)
     info = Info(
         "round",
@@ -303,7 +268,7 @@ def noise_fitted(
     return with_values(process, {"noise": noise}), density
 
 
-def _window(own: np.ndarray, settings: Settings, rounds: int) -> np.ndarray:
+def _window(own: np.ndarray, settings: NeighbourSchedule, rounds: int) -> np.ndarray:
     """Rows of a round: not those of earlier rounds, as far as the table has others."""
     sizes = settings.sample_rows
     size = sizes[min(rounds, len(sizes) - 1)]
@@ -311,7 +276,7 @@ def _window(own: np.ndarray, settings: Settings, rounds: int) -> np.ndarray:
 
 
 def _split_rows(
-    count: int, settings: Settings, seed: int
+    count: int, settings: NeighbourSchedule, seed: int
 ) -> tuple[Int[np.ndarray, " own"], Int[np.ndarray, " validation_rows"]]:
     """Rows to learn from, and validation rows: a third of a small table."""
     order = np.random.default_rng(row_bits(seed)).permutation(count)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from zonal.engine.features import quiet_phases, whiten
 from zonal.engine.posterior import marginals
@@ -68,7 +69,10 @@ class SiteLearner(Learner):
         y = self.sample.targets
         if self.likelihood.classifies:
             return (y[:, None] == np.unique(y)).astype(np.float64)
-        return y[:, None]
+        # Ranks, because counts and targets with heavy tails have outliers.
+        if self.sample.exposure is not None:
+            y = y / self.sample.exposure
+        return rankdata(y)[:, None]
 
     @property
     def _wide(self) -> int:

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from zonal.learning.by_neighbours import Info, Settings, State, init, round_of_steps
+from zonal.engine.inducing import GlobalFeatures
+from zonal.learning.by_neighbours import Info, State, init, round_of_steps
 from zonal.learning.checkpoints import check_place, load_progress, save_progress
 from zonal.learning.recipe import Recipe
+from zonal.learning.sizes import Sizes, choose_sizes
 from zonal.learning.state import LearningStoppedWarning, Step
 from zonal.prior.kernels import ContinuousDepth
-from zonal.prior.process import LocalProcess
+from zonal.prior.process import LocalProcess, Process
 from zonal.prior.sphere import ARD
 from zonal.tables.repeats import DistinctRows
 
@@ -23,6 +25,8 @@ __all__ = ["NeighbourRun"]
 
 # The kernel's decay if nothing is learned: that of a network with one layer.
 _BETA = 2.0
+# Neighbours where nothing was chosen, because there was no time or are too few rows.
+_NEIGHBORS = 64
 
 
 class NeighbourRun:
@@ -37,24 +41,50 @@ class NeighbourRun:
         recipe: Recipe,
         callback: Callable[[Step], Any] | None = None,
         checkpoint: str | os.PathLike | None = None,
+        start: Process | None = None,
     ):
         if checkpoint is not None:
             check_place(checkpoint)
         self._rows = rows
         self._recipe = recipe
-        self._settings = Settings()
+        self._settings = recipe.schedule.by_neighbours
         self._callback = callback
         self._checkpoint = checkpoint
+        self._start = None if start is None else _local(start)
         self._begin = time.monotonic()
         self.stopped: str | None = None
         self.history: list[Step] = []
 
-    def learn(self) -> State:
-        """Run rounds until validation rows are no longer predicted better."""
-        state = self._resume()
+    def learn(self) -> tuple[Sizes, ...]:
+        """The learned process of each output, with its features and neighbours."""
+        process = self._learn_process()
         recipe = self._recipe
-        if state is None and len(self._rows) < 2:
-            return self._default_state()
+        if self.stopped or len(self._rows) < 2:
+            none = np.zeros((0, process.sphere.dimension))
+            features = GlobalFeatures(process, 0, none)
+            sizes = Sizes(features, recipe.n_neighbors or _NEIGHBORS, np.nan)
+            return (sizes,) * self._rows.y.shape[1]
+        sizes = choose_sizes(
+            self._rows,
+            process,
+            recipe.n_features,
+            recipe.n_neighbors,
+            recipe.seed,
+            recipe.schedule.sizes,
+        )
+        density = float(np.mean([output.density for output in sizes]))
+        info = Info("sizes", 1, len(self._rows), 0, np.nan, density, np.nan)
+        self._report(info)
+        return sizes
+
+    def _learn_process(self) -> LocalProcess:
+        """Run rounds until validation rows are no longer predicted better."""
+        recipe = self._recipe
+        if self._start is not None and recipe.most_steps == 0:
+            return self._start
+        state = self._resume()
+        if state is None and (len(self._rows) < 2 or recipe.most_steps == 0):
+            return self._default_process()
         try:
             if state is None:
                 state, info = init(
@@ -63,6 +93,7 @@ class NeighbourRun:
                     recipe.sphere,
                     recipe.kernel,
                     recipe.seed,
+                    self._start,
                 )
                 self._report(info)
                 self._save(state)
@@ -81,16 +112,14 @@ class NeighbourRun:
                 f"learning was stopped by {self.stopped}; "
                 "the best parameters so far are kept",
                 LearningStoppedWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        return state
+        return state.best
 
-    def _default_state(self) -> State:
-        """The default prior, for a table with fewer than two rows."""
+    def _default_process(self) -> LocalProcess:
+        """The default prior, where nothing is learned."""
         sphere = self._recipe.sphere or ARD.isotropic(self._rows.x.shape[1])
-        kernel = self._recipe.kernel or ContinuousDepth(_BETA)
-        process = LocalProcess(sphere, kernel)
-        return State(process, process, done=True)
+        return LocalProcess(sphere, self._recipe.kernel or ContinuousDepth(_BETA))
 
     def _report(self, info: Info) -> None:
         seconds = time.monotonic() - self._begin
@@ -125,3 +154,9 @@ class NeighbourRun:
         for column in (rows.x, rows.y, rows.weight, rows.spread):
             digest.update(np.ascontiguousarray(column).tobytes())
         return digest.hexdigest()
+
+
+def _local(process: Process) -> LocalProcess:
+    """A process without its bands."""
+    basis = process.basis
+    return LocalProcess(basis.sphere, basis.kernel, basis.variance, process.noise)

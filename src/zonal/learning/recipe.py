@@ -5,12 +5,16 @@ import dataclasses
 import numpy as np
 
 from zonal.learning.schedule import Schedule, default_schedule
+from zonal.likelihoods.base import Likelihood
 from zonal.prior.kernels import Kernel
 from zonal.prior.sphere import Sphere
 from zonal.tables.scaling import Scaling
 from zonal.tables.sources import Source
 
 __all__ = ["Recipe", "scaling_of"]
+
+# Features to learn with, without neighbours.
+_FEATURES = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +24,14 @@ class Recipe:
     Parameters
     ----------
     n_features
-        Features to learn with.
+        Number of global features. With neighbours, None chooses it by leave-one-out
+        density, and 0 predicts from neighbours alone. Without neighbours it is the
+        number of features to learn with, 512 by default.
+    n_neighbors
+        Number of nearest rows to predict from, besides the features. None chooses it by
+        leave-one-out density for normal noise; 0 uses features alone, and so do other
+        likelihoods, the layouts ``"sparse"`` and ``"harmonics"``, and
+        ``solve_features``. With neighbours, the rows are stored in the model.
     solve_features
         Features to solve with, if more: the kernel is learned with a small basis and
         the data are solved with a large one. By default up to four times as many, as
@@ -28,11 +39,6 @@ class Recipe:
         thousand rows, 1000 for half a million. (Likelihoods other than normal noise
         take many passes, and use no more features unless asked to. Layouts other than
         banded are solved with the features they are learned with.)
-    n_neighbors
-        Predict from this many nearest rows instead of features; 0 for features. The
-        rows are then stored in the model, the kernel has all its levels, and it is
-        learned by leave-one-out densities (`zonal.learning.by_neighbours`). For normal
-        noise.
     layout
         ``"banded"``, ``"sparse"`` or ``"harmonics"``.
     n_levels
@@ -76,9 +82,9 @@ class Recipe:
         Internal sizes and tolerances; tests replace them.
     """
 
-    n_features: int = 512
+    n_features: int | None = None
+    n_neighbors: int | None = None
     solve_features: int | None = None
-    n_neighbors: int = 0
     layout: str = "banded"
     n_levels: int = 8
     kernel: Kernel | None = None
@@ -102,12 +108,24 @@ class Recipe:
                 "with a given sphere, inputs are not standardised; leave tails and "
                 "linear_mean at their defaults"
             )
-        for name in ("n_features", "solve_features", "n_levels", "most_rows"):
+        for name in ("solve_features", "n_levels", "most_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
-        if self.n_neighbors < 0:
-            raise ValueError(f"n_neighbors must be 0 or more, got {self.n_neighbors}")
+        for name in ("n_features", "n_neighbors"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must be 0 or more, got {value}")
+        if self.n_neighbors and not self._allows_neighbors:
+            raise ValueError(
+                "n_neighbors is for the default layout without solve_features; set "
+                "n_neighbors=0, or leave layout and solve_features at their defaults"
+            )
+        if self.n_features == 0 and not (self.n_neighbors or self._may_store_rows):
+            raise ValueError(
+                "n_features=0 predicts from neighbours alone, which needs n_neighbors "
+                "of 1 or more and the default layout; set n_features to 1 or more"
+            )
         others = (None, self.n_features)
         if self.layout in ("sparse", "harmonics") and self.solve_features not in others:
             raise ValueError(
@@ -128,6 +146,37 @@ class Recipe:
                 f"got {self.validation_fraction}"
             )
 
+    @property
+    def _allows_neighbors(self) -> bool:
+        return self.layout == "banded" and self.solve_features is None
+
+    @property
+    def _may_store_rows(self) -> bool:
+        return self.n_neighbors is None and self._allows_neighbors
+
+    def stores_rows(self, likelihood: Likelihood) -> bool:
+        """Whether a fit stores its rows and predicts from the nearest."""
+        if self.n_neighbors and not likelihood.conjugate:
+            raise ValueError(
+                "n_neighbors is for normal noise; leave it out for "
+                f"{type(likelihood).__name__}"
+            )
+        return bool(self.n_neighbors) or (self._may_store_rows and likelihood.conjugate)
+
+    def for_features_alone(self) -> "Recipe":
+        """The recipe with the default number of features filled in."""
+        if self.n_features == 0:
+            raise ValueError(
+                "n_features=0 predicts from neighbours alone, which is for normal "
+                "noise; set n_features to 1 or more"
+            )
+        return dataclasses.replace(self, n_features=self.features_to_learn)
+
+    @property
+    def features_to_learn(self) -> int:
+        """Features to learn with, without neighbours."""
+        return self.n_features or _FEATURES
+
     def features_to_solve(self, rows: int | None, one_pass: bool = True) -> int:
         """Features to solve with; fewer than were learned with means no change.
 
@@ -146,7 +195,8 @@ class Recipe:
         n_rows = np.inf if rows is None else max(rows, 1)
         affordable = int(np.sqrt(work / n_rows))
         return min(
-            max(self.n_features, affordable), schedule.more_to_solve * self.n_features
+            max(self.features_to_learn, affordable),
+            schedule.more_to_solve * self.features_to_learn,
         )
 
     @property
@@ -154,7 +204,7 @@ class Recipe:
         """Rows of the largest sample."""
         if self.most_rows is not None:
             return self.most_rows
-        return self.schedule.affordable_sample(self.n_features)
+        return self.schedule.affordable_sample(self.features_to_learn)
 
 
 def scaling_of(source: Source, recipe: Recipe) -> Scaling:

@@ -2,7 +2,111 @@
 
 import dataclasses
 
-__all__ = ["DEFAULT", "Schedule", "default_schedule"]
+__all__ = [
+    "DEFAULT",
+    "NeighbourSchedule",
+    "NoiseSearch",
+    "Schedule",
+    "SizeSchedule",
+    "default_schedule",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class NeighbourSchedule:
+    """Tuning constants of learning by neighbours; all were chosen by measurement.
+
+    Parameters
+    ----------
+    neighbours, validation_neighbours
+        Neighbours per row, while learning and for validation rows. More are slower, and
+        rank starts and rounds as predictions would.
+    screen_rows, race_rows, sample_rows, validation_rows
+        Rows that rank the starts, rows of the race, rows of each round, and rows that
+        decide when to stop.
+    racers, race_rounds, race_steps
+        Starts in the race, and its rounds and steps per round.
+    steps
+        Steps of L-BFGS per round, with the same lists of neighbours.
+    tolerance, patience
+        Learning ends early after ``patience`` successive rounds that gain less than
+        ``tolerance`` on the validation rows, in nats per row.
+    betas, noises, scales
+        Starts to screen: the kernel's decay, the noise variance, and factors of equal
+        scales.
+    """
+
+    neighbours: int = 32
+    validation_neighbours: int = 128
+    screen_rows: int = 300
+    race_rows: int = 600
+    sample_rows: tuple[int, ...] = (1_000, 2_000, 4_000, 8_000, 8_000, 8_000, 8_000)
+    validation_rows: int = 2_000
+    racers: int = 3
+    race_rounds: int = 2
+    race_steps: int = 8
+    steps: int = 15
+    tolerance: float = 2e-3
+    patience: int = 3
+    betas: tuple[float, ...] = (2.0, 3.5)
+    noises: tuple[float, ...] = (0.02, 0.4)
+    scales: tuple[float, ...] = (0.1, 0.3, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseSearch:
+    """A search for the noise: on so many rows, within a distance in logarithms."""
+
+    rows: int
+    reach: float
+    steps: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SizeSchedule:
+    """Tuning constants of the choice of sizes; all were chosen by measurement.
+
+    Parameters
+    ----------
+    candidates
+        Numbers of features and of neighbours to choose from.
+    n_features, n_neighbors
+        Numbers to choose from where the other one is given.
+    close, close_neighbors
+        The first search for the noise, with so many neighbours and without features:
+        few pairs of close rows decide it, so it takes many rows.
+    judged, final
+        The searches that follow, with each of the candidates, and with the chosen one.
+    candidate_rows
+        Rows that phases are drawn from.
+    most_work
+        Largest work of a pass: rows times squared features. So a table of features
+        never has more than some hundred million numbers.
+    least_gain
+        The gain in density, in nats per row, for which larger sizes are worth their
+        cost.
+    """
+
+    candidates: tuple[tuple[int, int], ...] = (
+        (0, 128),
+        (512, 0),
+        (64, 128),
+        (0, 200),
+        (64, 200),
+        (256, 64),
+        (0, 256),
+        (512, 32),
+        (512, 64),
+    )
+    n_features: tuple[int, ...] = (0, 64, 256, 512)
+    n_neighbors: tuple[int, ...] = (32, 64, 128, 200, 256)
+    close: NoiseSearch = NoiseSearch(24_000, 4.0, 10)
+    close_neighbors: int = 32
+    judged: NoiseSearch = NoiseSearch(1_000, 0.5, 3)
+    final: NoiseSearch = NoiseSearch(3_000, 0.5, 4)
+    candidate_rows: int = 6_000
+    most_work: float = 2e10
+    least_gain: float = 5e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,14 +115,11 @@ class Schedule:
 
     Parameters
     ----------
-    start_scales
-        Scales of the inputs to start learning from.
-    paired_scales
-        Scales of the most informative columns if columns are informative only in pairs.
-    start_levels
-        Last levels of the spectrum to start learning with.
-    start_rows, start_features, start_steps
-        Size of the trials that choose between scales.
+    smooth_beta, rough_levels, smooth_levels
+        Last levels of the spectrum of rough and of smooth functions; those are smooth
+        whose kernel, learned by neighbours, decays at least as fast as this.
+    start_rows, start_steps
+        Size of the trial that decides between a given start and a fresh one.
     candidate_rows
         Rows from which phases are drawn.
     least_rows, growth
@@ -33,9 +134,9 @@ class Schedule:
         Validation rows, if the sample leaves any.
     least_features
         Fewest features, even for very few rows.
-    exact_rows, exact_start_rows, exact_steps
+    exact_rows
         Tables up to this many rows are learned from exactly, as dense Gaussian
-        processes, with trials of this size.
+        processes.
     most_rows, fewest_rows
         Rows of the largest sample with 512 features or less, and with many more.
     more_to_solve, solve_work, work_per_second
@@ -49,13 +150,14 @@ class Schedule:
         Steps of learning between two inferences, and passes and tolerance of these.
     pass_tolerance
         Relative change of the bound that ends passes over all rows.
+    by_neighbours, sizes
+        Constants of learning by neighbours, and of the choice of sizes that follows.
     """
 
-    start_scales: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5)
-    paired_scales: tuple[float, ...] = (0.2, 0.5)
-    start_levels: tuple[int, ...] = (20, 60)
+    smooth_beta: float = 3.0
+    rough_levels: int = 60
+    smooth_levels: int = 20
     start_rows: int = 3_000
-    start_features: int = 256
     start_steps: int = 12
     candidate_rows: int = 6_000
     least_rows: int = 16_000
@@ -68,8 +170,6 @@ class Schedule:
     validation_rows: int = 4_000
     least_features: int = 64
     exact_rows: int = 400
-    exact_start_rows: int = 100
-    exact_steps: int = 6
     most_rows: int = 60_000
     fewest_rows: int = 3_000
     more_to_solve: int = 4
@@ -80,6 +180,8 @@ class Schedule:
     turn_passes: int = 12
     turn_tolerance: float = 1e-5
     pass_tolerance: float = 1e-5
+    by_neighbours: NeighbourSchedule = NeighbourSchedule()
+    sizes: SizeSchedule = SizeSchedule()
 
     def affordable_sample(self, n_features: int) -> int:
         """Rows with which a step with ``n_features`` features takes about a second.

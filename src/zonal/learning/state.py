@@ -9,7 +9,10 @@ from zonal.inference.solution import Solution
 from zonal.prior.process import Process
 from zonal.saving import savable
 
-__all__ = ["LearningStoppedWarning", "Progress", "Step"]
+__all__ = ["NEIGHBOUR_STAGES", "LearningStoppedWarning", "Progress", "Step"]
+
+# Stages of learning by neighbours: the race of starts, rounds, the choice of sizes.
+NEIGHBOUR_STAGES = ("race", "round", "sizes")
 
 
 class LearningStoppedWarning(UserWarning):
@@ -19,13 +22,29 @@ class LearningStoppedWarning(UserWarning):
 @savable
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The report of one step of learning, with the bound per row."""
+    """The report of one step of learning.
+
+    ``bound`` is per row: of the log evidence, or, in the stages of learning by
+    neighbours, the leave-one-out log density of validation rows.
+
+    Examples
+    --------
+    >>> Step("learn 1", 1, 100, -0.5, 2.0).measure
+    'bound'
+    >>> Step("round", 1, 100, -0.5, 2.0).measure
+    'log density'
+    """
 
     stage: str
     number: int
     rows: int
     bound: float
     seconds: float
+
+    @property
+    def measure(self) -> str:
+        """The name of what ``bound`` holds."""
+        return "log density" if self.stage in NEIGHBOUR_STAGES else "bound"
 
 
 @savable

@@ -30,6 +30,8 @@ _WIDTHS = 2.0 ** np.arange(-6, 4.5, 0.5)
 # Total weight of the normal pseudo-residuals that are added to the residuals.
 _PSEUDO_ROWS = 10
 _MOST_STEPS = 500
+# Similar residuals are taken together, at most this many groups of them.
+_MOST_GROUPS = 1000
 _LEAST_GAIN = 1e-8
 _LEAST_SHARE = 1e-5
 _FARTHEST = 1e6
@@ -73,6 +75,7 @@ class Calibration:
         counts /= counts.sum()
         # Farther residuals belong to the widest normal; clipping avoids overflow.
         z = np.clip(np.nan_to_num(z, nan=0.0), -_FARTHEST, _FARTHEST)
+        z, counts = _grouped(np.abs(z), counts)
         logs = -0.5 * (z[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
         likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
         shares, value = np.full(len(_WIDTHS), 1 / len(_WIDTHS)), -np.inf
@@ -130,6 +133,17 @@ class Calibration:
     ) -> np.ndarray:
         """Random widths, the factors of standard normal draws."""
         return generator.choice(self.widths, size=shape, p=self.shares)
+
+
+def _grouped(z: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Groups of similar residuals: the root mean square of each, and its weight."""
+    if len(z) <= _MOST_GROUPS:
+        return z, weight
+    order = np.argsort(z, kind="stable")
+    starts = np.linspace(0, len(z), _MOST_GROUPS, endpoint=False).astype(np.int64)
+    total = np.add.reduceat(weight[order], starts)
+    squares = np.add.reduceat((weight * z**2)[order], starts)
+    return np.sqrt(squares / np.maximum(total, np.finfo(np.float64).tiny)), total
 
 
 def _mean_distance(z: np.ndarray, width: Any) -> np.ndarray:

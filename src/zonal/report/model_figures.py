@@ -23,6 +23,10 @@ _LEVEL_TICKS = (1, 2, 3, 5, 10, 20, 50, 100)
 # At most this many values of a column have a tick each.
 _FEW_VALUES = 5
 _SECONDS_PER_DAY = 86_400.0
+_MEASURES = {
+    "bound": "Lower bound on the log evidence per row at each step.",
+    "log density": "Leave-one-out log density of validation rows at each step.",
+}
 
 
 def draw_spectrum(spectrum: Spectrum) -> Figure:
@@ -94,8 +98,8 @@ def _draw_share_bars(
     return draw_bars(f"{description}: {pairs}", names, values, texts)
 
 
-def draw_history(history: np.ndarray) -> Figure:
-    """The bound at every step of learning."""
+def draw_history(history: np.ndarray, measure: str = "bound") -> Figure:
+    """The bound, or the log density, at every step of learning."""
     stages = list(dict.fromkeys(str(stage) for stage in history["stage"]))
     bound = history["bound"][np.isfinite(history["bound"])]
     # The first steps can be so low that the rest would look flat.
@@ -103,8 +107,8 @@ def draw_history(history: np.ndarray) -> Figure:
     x = Axis.around(np.append(history["seconds"], 0), "Seconds")
     plot = Plot(
         dataclasses.replace(x, low=0.0),
-        Axis.around(visible, "Bound per row"),
-        f"Bound per row over {len(history)} steps; the last is "
+        Axis.around(visible, f"{measure.capitalize()} per row"),
+        f"{measure.capitalize()} per row over {len(history)} steps; the last is "
         f"{format_number(bound[-1])}",
     )
     for index, stage in enumerate(stages):
@@ -123,8 +127,8 @@ def draw_history(history: np.ndarray) -> Figure:
     return Figure(
         "Learning",
         plot.render(),
-        "Lower bound on the log evidence per row at each step. It should be level at "
-        "the end. Compare steps within a stage only: stages use different rows.",
+        f"{_MEASURES[measure]} It should be level at the end. Compare steps within a "
+        "stage only: stages use different rows.",
         tuple((choose_colour(index), stage) for index, stage in enumerate(stages)),
     )
 

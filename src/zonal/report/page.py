@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from zonal.estimators.classifier import SphericalGPClassifier
-from zonal.estimators.summary import captured_of
+from zonal.estimators.summary import captured_of, measure_of
 from zonal.report import model_figures, score_figures, sections
 from zonal.report.formatting import escape, format_number
 from zonal.report.globe import compute_globe
@@ -177,7 +177,8 @@ def _build_model(model: Any, rows: HeldOut) -> list[Section]:
     spectrum = compute_spectrum(model)
     figures = [model_figures.draw_spectrum(spectrum)]
     if len(model.history_) and np.isfinite(model.history_["bound"]).any():
-        figures.append(model_figures.draw_history(model.history_))
+        measure = measure_of(model)
+        figures.append(model_figures.draw_history(model.history_, measure))
     if captured := captured_of(model):
         figures.append(model_figures.draw_captured_variance(captured))
     return [
