@@ -41,6 +41,12 @@ def test_a_rough_function_is_learned(fitted):
     assert fitted.history_["stage"][0] == "race"
 
 
+def test_the_summary_tells_how_much_is_stored(fitted):
+    rows = {name: (value, text) for name, value, text in fitted.summary().rows}
+    # Three columns of four bytes, and target, weight and spread of eight.
+    assert rows["stored rows"] == ("500", "distinct rows in the model, 0.018 MB")
+
+
 def test_it_is_saved_with_its_rows(fitted, tmp_path):
     X, y, _ = table()
     fitted.save(tmp_path / "model.zonal")

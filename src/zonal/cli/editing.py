@@ -67,6 +67,7 @@ def _collect_facts(fitted: Any) -> dict[str, Any]:
         ],
         "features": fitted.n_features_,
         "neighbors": fitted.n_neighbors_,
+        "stored_bytes": _count_stored_bytes(fitted),
         "depth": {"beta": depth.beta, "layers": depth.layers},
         "bound": fitted.bound_,
         "relevance": dict(rank_columns(fitted, fitted.n_features_in_)),
@@ -76,6 +77,13 @@ def _collect_facts(fitted: Any) -> dict[str, Any]:
             for name, value in fitted.get_params(deep=False).items()
         },
     }
+
+
+def _count_stored_bytes(fitted: Any) -> int:
+    """Bytes of the rows that a model contains."""
+    if not fitted.models_[0].stores_rows:
+        return 0
+    return sum(model.statistics.nbytes for model in fitted.models_)
 
 
 def _change_rows(

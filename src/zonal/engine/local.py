@@ -24,7 +24,7 @@ from jaxtyping import Float, Integer, Shaped
 
 from zonal.engine.passes import block_results
 from zonal.engine.systems import make_room, scatter, solve_rows
-from zonal.prior.angles import OFFSET, POINTS_BITS, AngleTable
+from zonal.prior.angles import AngleTable
 
 __all__ = [
     "Conditionals",
@@ -44,9 +44,6 @@ _LEAST_PIVOT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}
 # exact to 4e-10 there, so equal rows with less noise may have no positive definite
 # matrix, and lifted pivots of theirs would grow from row to row.
 _LEAST_NOISE = 1e-8
-# Very rough kernels fall off within the first interval of the table, where it only
-# interpolates. The noise is at least this share of what they lose there.
-_FIRST_INTERVAL, _LOST_SHARE = OFFSET / 2**POINTS_BITS, 1e-3
 # Features are float32, so the kernel that they leave is known to 1e-7 of the variance,
 # and matrices of a hundred rows have negative eigenvalues of some 1e-6.
 _LEAST_NOISE_LEFT = 1e-5
@@ -349,9 +346,7 @@ class _Systems:
     def _least_noise(self, dtype: np.dtype) -> float:
         if dtype == np.float32:
             return 0.0
-        lost = 1 - float(self.table.kernel(np.array([_FIRST_INTERVAL]))[0])
-        least = _LEAST_NOISE_LEFT if self.rows.overlap else _LEAST_NOISE
-        return max(least, _LOST_SHARE * lost)
+        return _LEAST_NOISE_LEFT if self.rows.overlap else _LEAST_NOISE
 
     def solve(self, part: slice, outputs, gradients) -> tuple[int, int]:
         """Solve some queries; count those in float64 and those with lifted pivots."""

@@ -86,7 +86,14 @@ def _sizes(estimator: Any) -> list[tuple[str, str, str]]:
     return [
         ("features", f"{features}", "global features"),
         ("neighbors", f"{neighbors}", "nearest rows that each row is predicted from"),
+        ("stored rows", *_stored(estimator)),
     ]
+
+
+def _stored(estimator: Any) -> tuple[str, str]:
+    tables = [model.statistics for model in estimator.models_]
+    megabytes = sum(table.nbytes for table in tables) / 1e6
+    return f"{len(tables[0]):,}", f"distinct rows in the model, {megabytes:.3g} MB"
 
 
 def _bound(per_row: float, stores_rows: bool) -> list[tuple[str, str, str]]:

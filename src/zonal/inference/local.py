@@ -103,6 +103,12 @@ class StoredTable(Fields):
         return len(self.x)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        columns = (self.x, self.y, self.weight, self.spread)
+        return sum(column.nbytes for column in columns)
+
+    @property
     def rows(self) -> float:
         """Rows, counted by weight."""
         return float(self.weight.sum())

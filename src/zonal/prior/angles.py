@@ -16,7 +16,7 @@ and t = e^x, the sum over all levels is an integral along x that the trapezoidal
 finds to rounding from some 200 nodes. The nodes do not depend on β: a matrix of the
 generating function is made once per dimension, and a new β is one product with it.
 
-**Lookup without logarithms.** The grid has 32 points per octave of u + 2^-40, so the
+**Lookup without logarithms.** The grid has 32 points per octave of u + 2^-56, so the
 leading bits of a floating-point number are the interval and the rest the place in it;
 cubic Hermite interpolation gives κ, its slope in u and its derivative in β. Beyond
 u = 2 the grid runs in 4 - u, because networks have a kink at the antipode too.
@@ -45,9 +45,11 @@ SMALLEST_BETA = 1.05
 # Here levels 1 and up carry 1.5e-5 of the variance: the kernel is a constant.
 LARGEST_BETA = 16.0
 
-# u + OFFSET runs through whole octaves from OFFSET to 2.
-OFFSET = 2.0**-40
-OCTAVES = 41
+# u + OFFSET runs through whole octaves from OFFSET to 2. Float32 sets equal points
+# apart by 1e-16 and more, and the first interval has to end below that: a cubic in
+# place of the power law of a rough kernel would make matrices of such points indefinite.
+OFFSET = 2.0**-56
+OCTAVES = 57
 POINTS_BITS = 5
 _POINTS = 2**POINTS_BITS
 # One interval more, for u = 2 itself.
