@@ -298,7 +298,9 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
         recipe = Recipe(
             n_features=40,
             most_steps=100000,
-            schedule=Schedule(rough_levels=10, smooth_levels=10, round_steps=2),
+            schedule=Schedule(
+                rough_levels=10, smooth_levels=10, round_steps=2, tolerance=-1.0
+            ),
         )
         generator = np.random.default_rng(0)
         x = generator.normal(size=(400, 3))
@@ -311,7 +313,9 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
             time.sleep(0.02)
         time.sleep(0.1)
         running.send_signal(signal.SIGKILL)
-    recipe = dataclasses.replace(scheduled(round_steps=2), most_steps=100000)
+    recipe = dataclasses.replace(
+        scheduled(round_steps=2, tolerance=-1.0), most_steps=100000
+    )
     stop = dataclasses.replace(recipe, max_seconds=1e-9)
     assert path.exists()
     steps = []

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from zonal import NTK, ArcCosine, Band, ContinuousDepth
@@ -18,6 +18,13 @@ RECIPES = st.one_of(
 )
 
 
+@example(
+    recipe=(ArcCosine, 2, 1),
+    dimension=2,
+    n_features=300,
+    layout="harmonics",
+    n_levels=1,
+)
 @given(
     recipe=RECIPES,
     dimension=st.integers(2, 91),
@@ -36,7 +43,8 @@ def test_plans_keep_to_the_budget(recipe, dimension, n_features, layout, n_level
         assert plan.first > reached
         reached = np.inf if plan.last is None else plan.last
         if plan.first == plan.last:
-            assert weights[plan.first] > 0
+            # Weights near 1e-14 are resolved or not, depending on how many there are.
+            assert weights[plan.first] > 0 or weights[plan.first :].max() < 1e-12
         if plan.complete:
             assert plan.size == harmonic_count(plan.first, dimension)
 

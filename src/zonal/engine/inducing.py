@@ -5,9 +5,10 @@ above them have one set of features, from phases V on the sphere,
 
     φ(x) = √v ρ(x) L⁻¹ κ(V, s(x)),    L Lᵀ = κ(V, V),
 
-where κ is the kernel of these levels. φ(x)·φ(x') is the part of the covariance that the
-function's values at the phases determine (the Nyström approximation). What is left,
-k(x, x') - φ(x)·φ(x'), is local, and predicted from the nearest rows.
+where κ is the kernel of these levels and v their variance. φ(x)·φ(x') is the part of
+the covariance that the function's values at the phases determine (the Nyström
+approximation). What is left, k(x, x') - φ(x)·φ(x'), is local, and predicted from the
+nearest rows.
 
 κ is looked up in the `AngleTable` that predictions from neighbours use, so features and
 neighbours have one and the same kernel. Whitening amplifies the rounding of kernel
@@ -36,14 +37,14 @@ from zonal.prior.polynomials import gegenbauer_level, harmonic_count
 from zonal.prior.process import LocalProcess
 from zonal.saving import savable
 
-__all__ = ["GlobalFeatures", "combined"]
+__all__ = ["GlobalFeatures", "combined", "squared_chords"]
 
 # Added to the diagonal of κ(V, V); it can only lower what the features capture.
 _JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 # Rows whose features fit in the cache, and lanes of a vector of float64.
 _BLOCK = 512
 _LANES = 8
-# Rows that a phase is the centre of.
+# Rows whose mean direction is a phase.
 _AVERAGED = 2
 # The share of the features that complete levels may take.
 _COMPLETE_SHARE = 0.25
@@ -141,7 +142,7 @@ class GlobalFeatures(Fields):
     @functools.cached_property
     def _inverse(self) -> Float[np.ndarray, "phases phases"]:
         """L⁻¹."""
-        squares = _squared_chords(self.phases, self.phases)
+        squares = squared_chords(self.phases, self.phases)
         factored = first_factor(self.rest.kernel(squares), _JITTERS)
         assert factored is not None, "a kernel matrix with jitter is positive definite"
         size = len(self.phases)
@@ -227,7 +228,9 @@ def _centres(drawn: np.ndarray, points: np.ndarray) -> np.ndarray:
     return sums / np.linalg.norm(sums, axis=1, keepdims=True)
 
 
-def _squared_chords(s: np.ndarray, t: np.ndarray) -> np.ndarray:
+def squared_chords(
+    s: Float[np.ndarray, "left d"], t: Float[np.ndarray, "right d"]
+) -> Float[np.ndarray, "left right"]:
     """Squared distances between unit vectors, exact for close ones."""
     total = np.zeros((len(s), len(t)))
     for left, right in zip(s.T, t.T, strict=True):

@@ -9,9 +9,10 @@ With features φ, the covariances are those that the features leave uncaptured,
 k(x, x') - φ(x)·φ(x').
 
 Systems are solved in float32, several rows at a time. A system that is too close to
-singular for that is solved again in float64. Where even float64 does not suffice (equal
-rows without noise), a pivot is lifted to 1e-9 of its diagonal entry, as if that
-neighbour had more noise; so results are always finite.
+singular for that is solved again in float64, with noise of at least 1e-8 of the prior
+variance (1e-5 with features). Where even that does not suffice, a pivot is lifted to
+1e-9 of its diagonal entry, as if that neighbour had more noise; so results are always
+finite.
 
 Threads work on chunks of rows whose bounds do not depend on the number of threads, and
 their gradients are added in the order of the rows.
@@ -41,11 +42,11 @@ _CHUNK = 512
 # smaller ones by more than one percent.
 _LEAST_PIVOT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}
 # Least noise relative to the prior variance, in float64. The table of the kernel is
-# exact to 4e-10 there, so equal rows with less noise may have no positive definite
-# matrix, and lifted pivots of theirs would grow from row to row.
+# exact to 4e-10 there, so the matrix of equal rows with less noise may not be positive
+# definite, and with lifted pivots solutions would grow from row to row.
 _LEAST_NOISE = 1e-8
-# Features are float32, so the kernel that they leave is known to 1e-7 of the variance,
-# and matrices of a hundred rows have negative eigenvalues of some 1e-6.
+# The same with features. They are float32, so the kernel that they leave is known to
+# 1e-7 of the variance, and matrices of a hundred rows have eigenvalues down to -1e-6.
 _LEAST_NOISE_LEFT = 1e-5
 
 

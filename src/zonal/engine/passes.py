@@ -1,7 +1,7 @@
 """One pass over the rows: chunks in parallel, sums in order.
 
-Only statistics and pullback read the data, and both are functions of a chunk whose
-results add up. This module runs such a function on one machine: one thread per core,
+Statistics and pullback read the data, and both are functions of a chunk whose results
+add up. This module runs such a function on one machine: one thread per core,
 each with its own chunk, while BLAS uses a single thread. (BLAS's own threads spin while
 they wait; the pools of NumPy, SciPy and XLA on the same cores then block each other,
 which costs more than the threads gain.)

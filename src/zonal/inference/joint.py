@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from zonal.engine.full_scale import FullScale
-from zonal.engine.inducing import GlobalFeatures, combined
+from zonal.engine.inducing import GlobalFeatures, combined, squared_chords
 from zonal.engine.local import Queries, StoredRows, conditionals
 from zonal.engine.neighbours import Neighbours
 from zonal.engine.posterior import normals_of_rows
@@ -40,11 +40,7 @@ def joint_covariance(
     features, rows = given.features, given.rows
     used = np.unique(lists[lists >= 0])
     near = _Points.of(rows, used)
-    here = _Points(
-        queries.directions,
-        queries.radial,
-        queries.known_features,
-    )
+    here = _Points(queries.directions, queries.radial, queries.known_features)
     among = near.covariance(near, features)
     among[np.diag_indices_from(among)] += rows.noise[used].astype(np.float64)
     cross = near.covariance(here, features)
@@ -69,15 +65,13 @@ class _Points:
 
     def covariance(self, other: "_Points", features: GlobalFeatures) -> np.ndarray:
         """What the features leave of the covariance with other points."""
-        left, right = (each.directions.astype(np.float64) for each in (self, other))
-        squares = np.zeros((len(left), len(right)))
-        for one, two in zip(left.T, right.T, strict=True):
-            squares += (one[:, None] - two) ** 2
+        squares = squared_chords(
+            self.directions.astype(np.float64), other.directions.astype(np.float64)
+        )
         scale = features.rest_variance * np.outer(self.radial, other.radial)
         overlap = len(features.phases)
-        ours, theirs = (
-            each.features[:, :overlap].astype(np.float64) for each in (self, other)
-        )
+        ours = self.features[:, :overlap].astype(np.float64)
+        theirs = other.features[:, :overlap].astype(np.float64)
         return scale * features.rest.kernel(squares) - ours @ theirs.T
 
 
@@ -112,10 +106,10 @@ class JointDraw:
         distinct = merged_rows(points, np.zeros(len(points)))
         order = np.random.default_rng(self.seed).permutation(len(distinct))
         points = distinct.x[order].astype(np.float32)
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
         values = self._in_order(points[:, :-1], points[:, -1], lists)
-        return values[place[distinct.group]]
+        return values[position[distinct.group]]
 
     def _in_order(
         self,

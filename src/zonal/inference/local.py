@@ -31,6 +31,7 @@ from zonal.tables.sources import Source, checked
 
 __all__ = ["LocalSolution", "StoredTable"]
 
+# Rows that are read at a time.
 _BLOCK = 65_536
 # Larger standardised inputs could be beyond the range of float32.
 _FARTHEST = 1e38
@@ -250,7 +251,7 @@ class LocalSolution(Fields):
     def _predict(self, x: np.ndarray) -> Marginals:
         direction, radial = _directions(self.features, x)
         queries = self.given.queries(direction, radial)
-        return _checked(self.given.predict(queries, self.lists(direction)))
+        return _clipped(self.given.predict(queries, self.lists(direction)))
 
     def _left_out(self, chunk: Chunk) -> Marginals:
         own = self.table.find(chunk.x)
@@ -260,7 +261,7 @@ class LocalSolution(Fields):
                 "model was fitted to; use predict for new rows"
             )
         direction = self.given.rows.directions[own]
-        mean, variance = _checked(self.given.leave_out(own, self.lists(direction, own)))
+        mean, variance = _clipped(self.given.leave_out(own, self.lists(direction, own)))
         # Repetitions of the row remain, as another observation of the function.
         rest = self.table.weight[own] - chunk.weights * chunk.precisions
         repeated = rest > 1e-9 * self.table.weight[own]
@@ -353,8 +354,8 @@ def _stored(features: GlobalFeatures, table: StoredTable) -> StoredRows:
     return features.stored(direction, radial, table.y[:, None], noise)
 
 
-def _checked(found: Marginals) -> Marginals:
-    """Marginals of one function, with variances that rounding has not made negative."""
+def _clipped(found: Marginals) -> Marginals:
+    """Marginals of one function; variances below zero are rounding."""
     return Marginals(found.mean, np.maximum(found.variance, 0.0)[:, None])
 
 

@@ -15,7 +15,6 @@ written to a file; a run resumed from it ends like an uninterrupted one.
 
 import dataclasses
 import functools
-import hashlib
 import os
 import time
 import warnings
@@ -38,10 +37,11 @@ from zonal.inference.solving import Preparation
 from zonal.learning import by_neighbours
 from zonal.learning.ascent import Ascent, sample_dtype
 from zonal.learning.checkpoints import (
-    CheckpointWarning,
     check_place,
+    fingerprint_of,
     load_progress,
     save_progress,
+    warn_unwritten,
 )
 from zonal.learning.recipe import Recipe
 from zonal.learning.state import LearningStoppedWarning, Progress, Step
@@ -189,35 +189,18 @@ class Learner:
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                warnings.warn(
-                    f"the checkpoint {os.fspath(self.checkpoint)} could not be written "
-                    f"({error}); the fit goes on, and if interrupted it resumes from "
-                    "the last one written: make room there, or name a file elsewhere",
-                    CheckpointWarning,
-                    stacklevel=2,
-                )
+                warn_unwritten(self.checkpoint, error)
 
     @functools.cached_property
     def _fingerprint(self) -> str:
         """A digest of recipe and sampled rows, which a checkpoint must match."""
-        recipe = dataclasses.replace(
-            self.recipe, max_seconds=None, kernel=None, sphere=None
+        columns = (
+            (name, getattr(rows, name))
+            for rows in (self.sample, self.held_out)
+            if rows is not None
+            for name in ("x", "y", "weight", "precision", "exposure")
         )
-        digest = hashlib.blake2b(repr(recipe).encode(), digest_size=16)
-        for part in self._given:
-            # The representation shows kind and levels; values are hashed exactly.
-            digest.update(repr(part).encode())
-            values = named(part) if dataclasses.is_dataclass(part) else {}
-            for name, value in values.items():
-                digest.update(name.encode() + value.tobytes())
-        for rows in (self.sample, self.held_out):
-            for name in ("x", "y", "weight", "precision", "exposure"):
-                column = None if rows is None else getattr(rows, name)
-                if column is not None:
-                    digest.update(
-                        name.encode() + np.ascontiguousarray(column).tobytes()
-                    )
-        return digest.hexdigest()
+        return fingerprint_of(self.recipe, self._given, columns)
 
     @property
     def _given(self) -> list[Any]:

@@ -1,18 +1,27 @@
 """Checkpoints: files that hold the progress of learning."""
 
+import dataclasses
+import hashlib
 import os
 import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from zonal.learning.recipe import Recipe
+from zonal.prior.parameters import named
 from zonal.saving import FileError, part_of, read, write
 
 __all__ = [
     "CheckpointWarning",
     "check_place",
+    "fingerprint_of",
     "load_progress",
     "remove_progress",
     "save_progress",
+    "warn_unwritten",
 ]
 
 
@@ -33,9 +42,44 @@ def check_place(path: str | os.PathLike) -> None:
         )
 
 
+def fingerprint_of(
+    recipe: Recipe,
+    given: Sequence[Any],
+    columns: Iterable[tuple[str, np.ndarray | None]],
+) -> str:
+    """A digest of a recipe and of rows, which a checkpoint must match.
+
+    ``given`` are all other arguments of the run, such as kernel, sphere and start. The
+    time limit may change.
+    """
+    recipe = dataclasses.replace(recipe, max_seconds=None, kernel=None, sphere=None)
+    digest = hashlib.blake2b(repr(recipe).encode(), digest_size=16)
+    for part in given:
+        # The representation shows kind and levels; values are hashed exactly.
+        digest.update(repr(part).encode())
+        values = named(part) if dataclasses.is_dataclass(part) else {}
+        for name, value in values.items():
+            digest.update(name.encode() + value.tobytes())
+    for name, column in columns:
+        if column is not None:
+            digest.update(name.encode() + np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
 def save_progress(path: str | os.PathLike, progress: Any, fingerprint: str) -> None:
     """Write a checkpoint, replacing the previous one atomically."""
     write(path, {"fingerprint": fingerprint, "progress": progress}, "checkpoint")
+
+
+def warn_unwritten(path: str | os.PathLike, error: OSError) -> None:
+    """Warn that a checkpoint could not be written."""
+    warnings.warn(
+        f"the checkpoint {os.fspath(path)} could not be written ({error}); the fit "
+        "goes on, and if interrupted it resumes from the last one written: make room "
+        "there, or name a file elsewhere",
+        CheckpointWarning,
+        stacklevel=3,
+    )
 
 
 def load_progress(path: str | os.PathLike, fingerprint: str) -> Any:

@@ -1,6 +1,6 @@
 """A run of learning by neighbours: its clock, callbacks, interrupts and checkpoints."""
 
-import hashlib
+import functools
 import os
 import time
 import warnings
@@ -11,7 +11,13 @@ import numpy as np
 
 from zonal.engine.inducing import GlobalFeatures
 from zonal.learning.by_neighbours import Info, State, init, round_of_steps
-from zonal.learning.checkpoints import check_place, load_progress, save_progress
+from zonal.learning.checkpoints import (
+    check_place,
+    fingerprint_of,
+    load_progress,
+    save_progress,
+    warn_unwritten,
+)
 from zonal.learning.recipe import Recipe
 from zonal.learning.sizes import Sizes, choose_sizes
 from zonal.learning.state import LearningStoppedWarning, Step
@@ -52,6 +58,7 @@ class NeighbourRun:
         self._checkpoint = checkpoint
         self._start = None if start is None else _local(start)
         self._begin = time.monotonic()
+        self._warned = False
         self.stopped: str | None = None
         self.history: list[Step] = []
 
@@ -132,14 +139,20 @@ class NeighbourRun:
             self.stopped = f"the limit of {limit:g} seconds"
 
     def _save(self, state: State) -> None:
-        if self._checkpoint is not None and not self.stopped:
-            progress = (state, tuple(self.history))
-            save_progress(self._checkpoint, progress, self._fingerprint())
+        if self._checkpoint is None or self.stopped:
+            return
+        progress = (state, tuple(self.history))
+        try:
+            save_progress(self._checkpoint, progress, self._fingerprint)
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                warn_unwritten(self._checkpoint, error)
 
     def _resume(self) -> State | None:
         if self._checkpoint is None:
             return None
-        progress = load_progress(self._checkpoint, self._fingerprint())
+        progress = load_progress(self._checkpoint, self._fingerprint)
         if progress is None:
             return None
         state, history = progress
@@ -147,13 +160,14 @@ class NeighbourRun:
         self._begin -= history[-1].seconds if history else 0.0
         return state
 
+    @functools.cached_property
     def _fingerprint(self) -> str:
-        """A digest of the recipe and the rows, which a checkpoint must match."""
-        digest = hashlib.blake2b(repr(self._recipe).encode(), digest_size=16)
-        rows = self._rows
-        for column in (rows.x, rows.y, rows.weight, rows.spread):
-            digest.update(np.ascontiguousarray(column).tobytes())
-        return digest.hexdigest()
+        """A digest of recipe, start and rows, which a checkpoint must match."""
+        recipe, rows = self._recipe, self._rows
+        names = ("x", "y", "weight", "spread")
+        columns = ((name, getattr(rows, name)) for name in names)
+        given = [recipe.kernel, recipe.sphere, self._start]
+        return fingerprint_of(recipe, given, columns)
 
 
 def _local(process: Process) -> LocalProcess:

@@ -55,7 +55,17 @@ class NeighbourSchedule:
 
 @dataclasses.dataclass(frozen=True)
 class NoiseSearch:
-    """A search for the noise: on so many rows, within a distance in logarithms."""
+    """A search for the noise.
+
+    Parameters
+    ----------
+    rows
+        Rows whose densities are compared.
+    reach
+        Farthest distance from the start, in logarithms.
+    steps
+        Steps of the line search.
+    """
 
     rows: int
     reach: float
@@ -73,8 +83,8 @@ class SizeSchedule:
     n_features, n_neighbors
         Numbers to choose from where the other one is given.
     close, close_neighbors
-        The first search for the noise, with so many neighbours and without features:
-        few pairs of close rows decide it, so it takes many rows.
+        The first search for the noise, and its number of neighbours; it has no
+        features. A few pairs of close rows decide it, so it takes many rows.
     judged, final
         The searches that follow, with each of the candidates, and with the chosen one.
     candidate_rows
@@ -116,8 +126,8 @@ class Schedule:
     Parameters
     ----------
     smooth_beta, rough_levels, smooth_levels
-        Last levels of the spectrum of rough and of smooth functions; those are smooth
-        whose kernel, learned by neighbours, decays at least as fast as this.
+        Last levels of the spectrum of rough and of smooth functions. A function is
+        smooth if β of its kernel, learned by neighbours, is at least ``smooth_beta``.
     start_rows, start_steps
         Size of the trial that decides between a given start and a fresh one.
     candidate_rows

@@ -35,7 +35,7 @@ _INSIDE = 0.9
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sizes:
-    """The choice: features (of the process with its final noise), and neighbours.
+    """The chosen features (of the process with its final noise) and neighbours.
 
     ``density`` is the mean leave-one-out log density per row.
     """
@@ -72,15 +72,22 @@ def choose_sizes(
     settings = SizeSchedule() if settings is None else settings
     judge = _Judge.of(rows, process, settings, seed)
     candidates = _candidates(len(rows), settings, n_features, n_neighbors)
-    best = candidates[0]
-    if len(candidates) > 1:
-        ratio, highest = judge.noise_ratio(), -np.inf
-        for sizes in candidates:
-            density = judge.fit(*sizes, ratio, settings.judged).density
-            least_gain = settings.least_gain if np.isfinite(highest) else 0.0
-            if density > highest + least_gain:
-                best, highest = sizes, density
+    best = judge.best_of(candidates) if len(candidates) > 1 else candidates[0]
     return tuple(output.final_sizes(best) for output in judge.outputs())
+
+
+class _Given(NamedTuple):
+    """Features of variance one, and all rows with them and noise of one."""
+
+    features: GlobalFeatures
+    rows: StoredRows
+
+
+class _Nearest(NamedTuple):
+    """The rows that judge, and the rows nearest to each."""
+
+    own: Int[np.ndarray, " own"]
+    lists: Int[np.ndarray, "own k"]
 
 
 class _Fit(NamedTuple):
@@ -162,28 +169,60 @@ class _Judge:
             for output in range(columns.shape[1])
         ]
 
-    def noise_ratio(self) -> float:
+    def best_of(self, candidates: list[tuple[int, int]]) -> tuple[int, int]:
+        """The sizes of highest density; larger ones have to be clearly better."""
+        densities = self._densities(candidates)
+        best, highest = candidates[0], -np.inf
+        for sizes in candidates:
+            least_gain = self.settings.least_gain if np.isfinite(highest) else 0.0
+            if densities[sizes] > highest + least_gain:
+                best, highest = sizes, densities[sizes]
+        return best
+
+    def _densities(
+        self, candidates: list[tuple[int, int]]
+    ) -> dict[tuple[int, int], float]:
+        """The density of each pair of sizes."""
+        search, densities = self.settings.judged, {}
+        # Features of all rows are the largest arrays: those of one number at a time.
+        for n_features in sorted({count for count, _ in candidates}):
+            given = self._with_features(n_features)
+            for count, k in candidates:
+                if count == n_features:
+                    nearest = self._find_nearest(k, search.rows)
+                    fit = self._fit(given, nearest, self._close_ratio, search)
+                    densities[count, k] = fit.density
+        return densities
+
+    @functools.cached_property
+    def _close_ratio(self) -> float:
         """The ratio of noise to variance that suits many rows with few neighbours.
 
         The search goes on where it ends at the end of its range: where there is no
         noise, the learned ratio can be far too large.
         """
         settings, search = self.settings, self.settings.close
+        given = self._with_features(0)
+        nearest = self._find_nearest(settings.close_neighbors, search.rows)
         ratio = float(self.process.noise) / float(self.process.variance)
         for _ in range(_MOST_SEARCHES):
             before = ratio
-            ratio = self.fit(0, settings.close_neighbors, before, search).ratio
+            ratio = self._fit(given, nearest, before, search).ratio
             if abs(np.log(ratio / before)) < _INSIDE * search.reach:
                 break
         return ratio
 
     def final_sizes(self, sizes: tuple[int, int]) -> Sizes:
         """The features with the noise and the variance that suit these sizes best."""
-        fit = self.fit(*sizes, self.noise_ratio(), self.settings.final)
+        n_features, n_neighbors = sizes
+        search = self.settings.final
+        given = self._with_features(n_features)
+        nearest = self._find_nearest(n_neighbors, search.rows)
+        fit = self._fit(given, nearest, self._close_ratio, search)
         fitted = {"variance": fit.scale, "noise": fit.scale * fit.ratio}
         process = with_values(self.process, fitted)
-        features = dataclasses.replace(self.features(sizes[0]), process=process)
-        return Sizes(features, sizes[1], fit.density)
+        features = dataclasses.replace(given.features, process=process)
+        return Sizes(features, n_neighbors, fit.density)
 
     @property
     def _spread(self) -> Float[np.ndarray, "rows outputs"]:
@@ -197,46 +236,38 @@ class _Judge:
     def _radial(self) -> Float[np.ndarray, " rows"]:
         return self.process.sphere.points(self.rows.x)[1]
 
-    @functools.lru_cache(maxsize=2)  # noqa: B019 - the judge lives as long as the choice
-    def _stored(self, n_features: int) -> tuple[GlobalFeatures, StoredRows]:
-        """Features of variance one, and the rows with them and noise of one."""
+    def _with_features(self, n_features: int) -> _Given:
+        """All rows, with ``n_features`` features or a few less."""
         process = with_values(self.process, {"variance": 1.0})
         drawn = self.order[-self.settings.candidate_rows :]
         features = GlobalFeatures.draw(
             process, self.points[drawn], n_features, self.seed
         )
         noise = np.ones(len(self.rows))
-        return features, features.stored(
-            self.points, self._radial, self._targets, noise
-        )
+        rows = features.stored(self.points, self._radial, self._targets, noise)
+        return _Given(features, rows)
 
-    @functools.lru_cache(maxsize=2)  # noqa: B019
-    def _lists(self, n_neighbors: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    def _find_nearest(self, n_neighbors: int, n_rows: int) -> _Nearest:
+        """Lists of neighbours for the first rows of the random order."""
         own = np.sort(self.order[:n_rows])
         k = min(n_neighbors, len(self.rows) - 1)
         if k == 0:
-            return own, np.zeros((len(own), 0), np.int32)
-        return own, self.index.query(self.points[own], k, own)[0]
+            return _Nearest(own, np.zeros((len(own), 0), np.int32))
+        return _Nearest(own, self.index.query(self.points[own], k, own)[0])
 
-    def features(self, n_features: int) -> GlobalFeatures:
-        """Features of variance one."""
-        return self._stored(n_features)[0]
-
-    def fit(
-        self, n_features: int, n_neighbors: int, ratio: float, search: NoiseSearch
+    def _fit(
+        self, given: _Given, nearest: _Nearest, ratio: float, search: NoiseSearch
     ) -> _Fit:
         """Fit noise and variance, starting at a ratio of noise to variance.
 
         The ratio is found by a line search; the common scale has a closed form.
         """
-        features, stored = self._stored(n_features)
-        own, lists = self._lists(n_neighbors, search.rows)
         best = _Fit(ratio, 1.0, -np.inf)
 
         def loss(log_ratio: float) -> float:
             nonlocal best
             noise = float(np.exp(log_ratio))
-            density, scale = self._density(features, stored, own, lists, noise)
+            density, scale = self._density(given, nearest, noise)
             if density > best.density:
                 best = _Fit(noise, scale, density)
             return -density
@@ -250,28 +281,24 @@ class _Judge:
         return best
 
     def _density(
-        self,
-        features: GlobalFeatures,
-        stored: StoredRows,
-        own: np.ndarray,
-        lists: np.ndarray,
-        noise: float,
+        self, given: _Given, nearest: _Nearest, noise: float
     ) -> tuple[float, float]:
-        """Mean log density with the best common scale of noise and variance, and it.
+        """The highest mean log density, and the scale of noise and variance for it.
 
         With Σ e²/s over W targets, the scale c gives -½ (W log c + Σ e²/(c s)), which
         is largest at c = Σ e²/s / W. Repeated rows count with their own spread.
         """
         weight = self.rows.weight
-        rows = dataclasses.replace(stored, noise=noise / weight)
-        given = FullScale.of(features, rows, np.float32)
-        found = given.leave_out(own, lists)
+        own, lists = nearest
+        rows = dataclasses.replace(given.rows, noise=noise / weight)
+        posterior = FullScale.of(given.features, rows, np.float32)
+        left_out = posterior.leave_out(own, lists)
         outputs = self._targets.shape[1]
         own_weight = weight[own][:, None]
         total = float(own_weight.sum()) * outputs
-        spread = found.variance[:, None] + noise / own_weight
+        spread = left_out.variance[:, None] + noise / own_weight
         repeats = self._spread[own]
-        squares = np.sum((self._targets[own] - found.mean) ** 2 / spread)
+        squares = np.sum((self._targets[own] - left_out.mean) ** 2 / spread)
         squares += repeats.sum() / noise
         logs = np.sum(np.log(2 * np.pi * spread) * np.ones(outputs))
         logs += outputs * np.sum(

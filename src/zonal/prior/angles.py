@@ -46,8 +46,8 @@ SMALLEST_BETA = 1.05
 LARGEST_BETA = 16.0
 
 # u + OFFSET runs through whole octaves from OFFSET to 2. Float32 sets equal points
-# apart by 1e-16 and more, and the first interval has to end below that: a cubic in
-# place of the power law of a rough kernel would make matrices of such points indefinite.
+# apart by 1e-16 and more, and the first interval has to end below that: with a cubic in
+# place of the power law of a rough kernel, matrices of such points are indefinite.
 OFFSET = 2.0**-56
 OCTAVES = 57
 POINTS_BITS = 5

@@ -110,22 +110,22 @@ class RowIndex:
 
     def find(self, x: Float[np.ndarray, "rows inputs"]) -> Int[np.ndarray, " rows"]:
         """The index of each row, -1 for rows that are not there."""
-        found = np.full(len(x), -1, np.int64)
+        indices = np.full(len(x), -1, np.int64)
         codes = _codes(x)
-        place = np.searchsorted(self.codes, codes)
-        left = np.arange(len(x))
+        position = np.searchsorted(self.codes, codes)
+        open_rows = np.arange(len(x))
         while True:
             # Different rows with the same code stand next to each other.
-            inside = place[left] < len(self.codes)
-            left = left[inside]
-            left = left[self.codes[place[left]] == codes[left]]
-            if len(left) == 0:
-                return found
-            row = self.order[place[left]]
-            same = np.all(self.x[row] == x[left], axis=1)
-            found[left[same]] = row[same]
-            left = left[~same]
-            place[left] += 1
+            open_rows = open_rows[position[open_rows] < len(self.codes)]
+            same_code = self.codes[position[open_rows]] == codes[open_rows]
+            open_rows = open_rows[same_code]
+            if len(open_rows) == 0:
+                return indices
+            candidates = self.order[position[open_rows]]
+            same = np.all(self.x[candidates] == x[open_rows], axis=1)
+            indices[open_rows[same]] = candidates[same]
+            open_rows = open_rows[~same]
+            position[open_rows] += 1
 
 
 def _codes(x: np.ndarray) -> np.ndarray:
