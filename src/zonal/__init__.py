@@ -1,7 +1,8 @@
 """Gaussian processes on tabular data at millions of rows.
 
 The kernel is that of an infinitely wide deep network whose depth is continuous and
-learned; the inducing features are spherical harmonics, complete or sparse.
+learned; the inducing features are spherical harmonics, complete or sparse. Regressions
+predict from features and from the nearest rows.
 
 Public names stand once, in the block below, in the order in which a person meets them.
 A name is imported when it is first asked for: JAX and scikit-learn take seconds to

@@ -1,4 +1,4 @@
-"""Estimators for Dask: the same models, fitted to rows on several machines.
+"""Estimators for Dask: models of features alone, fitted to rows on several machines.
 
 Statistics and inference are sums over rows. Each partition of a dask array or dataframe
 is one task: its worker computes features and sums, and the sums are added in a tree. A

@@ -35,8 +35,8 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     n_neighbors : int, optional
         Number of nearest rows to predict from, besides the features. By default it is
         chosen by leave-one-out density. The model then stores the rows. 0 uses features
-        alone; so do other likelihoods than normal noise, other layouts than the
-        default, and clusters.
+        alone; so do ``solve_features``, likelihoods other than normal noise, layouts
+        other than the default, and clusters.
     keep_rows : bool, default=True
         Whether the model may store rows. ``False`` is the same as ``n_neighbors=0``:
         the model has no rows of the table in it, and is less accurate for rough
@@ -74,9 +74,10 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         of ``solve_features``.
     early_stopping : bool, default=False
         Whether to hold out validation rows while learning, and to stop when their
-        predictions no longer improve.
+        predictions no longer improve. With neighbours, learning always does.
     validation_fraction : float, default=0.1
-        Fraction of the rows used for validation with ``early_stopping``.
+        Fraction of the rows used for validation with ``early_stopping``; not used with
+        neighbours.
     warm_start : bool, default=False
         Whether ``fit`` starts from the kernel of the previous fit.
     callbacks : list of functions, optional
@@ -88,6 +89,7 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         Seed of all random choices.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Precision of features; ``"auto"`` uses float64 where it takes only seconds.
+        With neighbours, features are always float32.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ from zonal.learning.sizes import Sizes, choose_sizes
 from zonal.learning.state import LearningStoppedWarning, Step
 from zonal.prior.kernels import ContinuousDepth
 from zonal.prior.process import LocalProcess, Process
-from zonal.prior.sphere import ARD
+from zonal.prior.sphere import ARD, Sphere
 from zonal.tables.repeats import DistinctRows
 
 __all__ = ["NeighbourRun"]
@@ -32,7 +32,7 @@ __all__ = ["NeighbourRun"]
 # The kernel's decay if nothing is learned: that of a network with one layer.
 _BETA = 2.0
 # Neighbours where nothing was chosen, because there was no time or are too few rows.
-_NEIGHBORS = 64
+_NEIGHBORS = 128
 
 
 class NeighbourRun:
@@ -65,24 +65,41 @@ class NeighbourRun:
     def learn(self) -> tuple[Sizes, ...]:
         """The learned process of each output, with its features and neighbours."""
         process = self._learn_process()
-        recipe = self._recipe
-        if self.stopped or len(self._rows) < 2:
+        if len(self._rows) < 2:
             none = np.zeros((0, process.sphere.dimension))
             features = GlobalFeatures(process, 0, none)
-            sizes = Sizes(features, recipe.n_neighbors or _NEIGHBORS, np.nan)
+            sizes = Sizes(features, self._recipe.n_neighbors or _NEIGHBORS, np.nan)
             return (sizes,) * self._rows.y.shape[1]
-        sizes = choose_sizes(
+        try:
+            sizes = self._choose(process)
+        except KeyboardInterrupt:
+            if self.stopped:
+                raise
+            self._stop("an interrupt")
+            sizes = self._choose(process)
+        density = float(np.mean([output.density for output in sizes]))
+        info = Info("sizes", 1, len(self._rows), 0, np.nan, density, np.nan)
+        # This is the last step: there is nothing left to stop.
+        stopped = self.stopped
+        self._report(info)
+        self.stopped = stopped
+        return sizes
+
+    def _choose(self, process: LocalProcess) -> tuple[Sizes, ...]:
+        """The sizes and the noise; once learning was stopped, the noise alone."""
+        recipe = self._recipe
+        n_features, n_neighbors = recipe.n_features, recipe.n_neighbors
+        if self.stopped:
+            n_features = n_features or 0
+            n_neighbors = _NEIGHBORS if n_neighbors is None else n_neighbors
+        return choose_sizes(
             self._rows,
             process,
-            recipe.n_features,
-            recipe.n_neighbors,
+            n_features,
+            n_neighbors,
             recipe.seed,
             recipe.schedule.sizes,
         )
-        density = float(np.mean([output.density for output in sizes]))
-        info = Info("sizes", 1, len(self._rows), 0, np.nan, density, np.nan)
-        self._report(info)
-        return sizes
 
     def _learn_process(self) -> LocalProcess:
         """Run rounds until validation rows are no longer predicted better."""
@@ -97,7 +114,7 @@ class NeighbourRun:
                 state, info = init(
                     self._rows,
                     self._settings,
-                    recipe.sphere,
+                    self._sphere,
                     recipe.kernel,
                     recipe.seed,
                     self._start,
@@ -115,18 +132,27 @@ class NeighbourRun:
                 raise
             self.stopped = "an interrupt"
         if self.stopped:
-            warnings.warn(
-                f"learning was stopped by {self.stopped}; "
-                "the best parameters so far are kept",
-                LearningStoppedWarning,
-                stacklevel=5,
-            )
+            self._stop(self.stopped)
         return state.best
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = reason
+        warnings.warn(
+            f"learning was stopped by {reason}; the best parameters so far are kept",
+            LearningStoppedWarning,
+            stacklevel=6,
+        )
 
     def _default_process(self) -> LocalProcess:
         """The default prior, where nothing is learned."""
-        sphere = self._recipe.sphere or ARD.isotropic(self._rows.x.shape[1])
-        return LocalProcess(sphere, self._recipe.kernel or ContinuousDepth(_BETA))
+        kernel = self._recipe.kernel or ContinuousDepth(_BETA)
+        return LocalProcess(self._sphere, kernel)
+
+    @property
+    def _sphere(self) -> Sphere:
+        """The sphere to start from."""
+        n_inputs = self._rows.x.shape[1]
+        return self._recipe.sphere or ARD.isotropic(n_inputs, self._recipe.radial_order)
 
     def _report(self, info: Info) -> None:
         seconds = time.monotonic() - self._begin

@@ -21,6 +21,9 @@ _FEATURES = 512
 class Recipe:
     """The options of a fit; every default was chosen by measurement.
 
+    ``tightened``, ``most_rows``, ``validation_fraction`` and ``dtype`` are for features
+    alone; with neighbours they have no effect.
+
     Parameters
     ----------
     n_features
@@ -65,7 +68,8 @@ class Recipe:
         Rows to learn sphere, kernel and phases from. By default as many as keep a step
         at about a second: 60,000 with 512 features, fewer with more.
     most_steps
-        Steps of the optimiser on the largest sample.
+        Steps of the optimiser on the largest sample. With neighbours, 0 learns nothing,
+        and other numbers have no effect.
     validation_fraction
         Fraction of validation rows: learning stops once they are no longer predicted
         better. (Rows beyond the sample serve as validation rows anyway, at no cost.)

@@ -104,19 +104,18 @@ class SizeSchedule:
         (0, 200),
         (64, 200),
         (256, 64),
-        (0, 256),
+        (0, 240),
         (512, 32),
-        (512, 64),
     )
     n_features: tuple[int, ...] = (0, 64, 256, 512)
-    n_neighbors: tuple[int, ...] = (32, 64, 128, 200, 256)
+    n_neighbors: tuple[int, ...] = (32, 64, 128, 200, 240)
     close: NoiseSearch = NoiseSearch(24_000, 4.0, 10)
     close_neighbors: int = 32
     judged: NoiseSearch = NoiseSearch(1_000, 0.5, 3)
     final: NoiseSearch = NoiseSearch(3_000, 0.5, 4)
     candidate_rows: int = 6_000
     most_work: float = 2e10
-    least_gain: float = 5e-3
+    least_gain: float = 2e-3
 
 
 @dataclasses.dataclass(frozen=True)

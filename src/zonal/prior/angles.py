@@ -72,7 +72,8 @@ class AngleTable:
     values
         Coefficients of κ in each interval: first those of u below 2, then of 4 - u.
     beta_slopes
-        Coefficients of ∂κ/∂β, zero for a kernel without β and without low levels.
+        Coefficients of ∂κ/∂β; zero for a kernel without β, and for a table that does
+        not start at level 0.
     share
         The share of the variance that lies in the tabulated levels.
     low
@@ -102,7 +103,7 @@ class AngleTable:
         value, slope, beta_value, beta_slope = _node_values(kernel, dimension)
         if first == 0:
             return cls(_cubics(value, slope), _cubics(beta_value, beta_slope))
-        # The tail is what the low levels leave. Where they leave rounding, nothing is.
+        # The tail is what the low levels leave. If that is only rounding, it is zero.
         low = _low_weights(kernel, dimension, first)
         cosine = 1 - _chords() / 2
         value = value - np.asarray(gegenbauer(cosine, first - 1, dimension)) @ low
