@@ -92,7 +92,7 @@ def test_a_checkpoint_goes_on_with_another_limit(tmp_path):
     resumed = fit(
         ArraySource(*table()), hurried, callback=steps.append, checkpoint=path
     )
-    assert [step.stage for step in steps][0] == "round"
+    assert next(step.stage for step in steps) == "round"
     np.testing.assert_array_equal(predictions(resumed), predictions(whole))
     assert not path.exists()
 
