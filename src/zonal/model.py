@@ -343,6 +343,11 @@ class Model(Fields):
         return self.solution.n_neighbors
 
     @property
+    def level_variances(self) -> Float[np.ndarray, " levels"]:
+        """Prior variance of the first function's levels, in standardised units."""
+        return self.solution.level_variances
+
+    @property
     def depth(self) -> int:
         """Hidden layers of the network whose kernel has the nearest spectrum."""
         return self.process.basis.depth

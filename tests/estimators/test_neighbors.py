@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.special import zeta
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor, load, write_report
 from zonal.cli.app import zonal
@@ -39,6 +40,13 @@ def test_a_rough_function_is_learned(fitted):
     assert "relevance" in str(fitted.summary())
     assert np.isfinite(fitted.bound_)
     assert fitted.history_["stage"][0] == "race"
+
+
+def test_levels_are_those_of_the_kernel_with_all_of_them(fitted):
+    process = fitted.models_[0].solution.process
+    beta, variance = float(process.kernel.beta), float(process.variance)
+    expected = variance * np.arange(1.0, 22.0) ** -beta / zeta(beta)
+    np.testing.assert_allclose(fitted.level_weights_, expected, rtol=1e-6)
 
 
 def test_the_summary_tells_how_much_is_stored(fitted):

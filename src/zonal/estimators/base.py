@@ -351,7 +351,7 @@ class SphericalGP(
     def _describe(self) -> None:
         """Set the fitted attributes that describe the model."""
         first, basis = self.models_[0], self.process_.basis
-        self.level_weights_ = self.process_.basis.level_variances
+        self.level_weights_ = first.level_variances
         self.bound_ = float(sum(model.bound for model in self.models_))
         self.n_iter_ = sum(
             step.stage.startswith(("learn", "widen", "round")) for step in first.history

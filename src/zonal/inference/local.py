@@ -208,6 +208,11 @@ class LocalSolution(Fields):
         return len(self.features)
 
     @property
+    def level_variances(self) -> Float[np.ndarray, " levels"]:
+        """The prior variance of the lowest levels."""
+        return self.process.level_variances
+
+    @property
     def offsets(self) -> Float[np.ndarray, " latents"]:
         """The prior mean of the standardised function, which is zero."""
         return np.zeros(1)

@@ -83,6 +83,11 @@ class Solution(Fields):
         return 0
 
     @property
+    def level_variances(self) -> Float[np.ndarray, " levels"]:
+        """The prior variance of the first function's levels."""
+        return self.processes[0].basis.level_variances
+
+    @property
     def known_sites(self) -> Sites:
         """The sites of each row, for problems with ``keep_sites``."""
         assert self.sites is not None, "Problem(..., keep_sites=True) keeps them"

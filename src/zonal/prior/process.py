@@ -2,6 +2,9 @@
 
 import dataclasses
 
+import numpy as np
+from jaxtyping import Float
+
 from zonal.prior.angles import AngleTable
 from zonal.prior.basis import Basis
 from zonal.prior.kernels import Kernel
@@ -50,3 +53,11 @@ class LocalProcess:
     def table(self) -> AngleTable:
         """The kernel of unit variance by squared chord."""
         return AngleTable.build(self.kernel, self.sphere.dimension)
+
+    @property
+    def level_variances(self) -> Float[np.ndarray, " levels"]:
+        """The prior variance of the lowest levels; a kernel may have more."""
+        basis = Basis(self.sphere, self.kernel, (), self.variance)
+        count = len(basis.level_variances)
+        tail = AngleTable.build(self.kernel, self.sphere.dimension, count)
+        return float(self.variance) * np.array(tail.low)
