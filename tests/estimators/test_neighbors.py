@@ -197,7 +197,8 @@ def test_far_rows_are_uncertain(fitted):
 
 def test_the_numbers_of_features_and_neighbours_are_attributes(fitted):
     X, y, _ = table(60)
-    assert (fitted.n_features_, fitted.n_neighbors_) in ((0, 40), (64, 40))
+    assert fitted.n_features_ in (0, 64, 256, 512)
+    assert fitted.n_neighbors_ == 40
     model = SphericalGPRegressor(n_features=16, n_neighbors=0).fit(X, y)
     assert model.n_neighbors_ == 0
     assert model.n_features_ == model.process_.basis.n_features
@@ -232,7 +233,7 @@ def test_it_can_be_stopped_and_resumed(tmp_path):
     np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
     with pytest.warns(LearningStoppedWarning, match="limit of 0 seconds"):
         hurried = SphericalGPRegressor(n_neighbors=20, max_time=0.0).fit(X, y)
-    assert len(hurried.history_) == 1
+    assert hurried.history_["stage"].tolist() == ["race", "sizes"]
 
 
 def test_an_interrupt_keeps_what_was_learned():

@@ -11,7 +11,6 @@ from zonal.learning.by_neighbours import (
     _Sample,
     init,
     learn,
-    mean_log_density,
     noise_fitted,
     round_of_steps,
 )
@@ -40,6 +39,13 @@ def table(rows=900, columns=3, noise=0.1, seed=0):
 def process(columns=3, sphere=None):
     sphere = ARD(np.linspace(0.2, 0.5, columns)) if sphere is None else sphere
     return LocalProcess(sphere, ContinuousDepth(beta=2.5), variance=1.7, noise=0.05)
+
+
+NORMAL = dataclasses.replace(QUICK, validation_neighbours=10, most_tails=0.0)
+
+
+def mean_log_density(rows, prior, own, k, tails=0.0):
+    return _Sample.find(rows, prior, own, k).residuals(prior).density(tails)
 
 
 def dense_leave_one_out(rows, prior, own):
@@ -74,8 +80,9 @@ def test_repeated_rows_count_by_their_weight():
     assert mean_log_density(rows, prior, own, k=39) == pytest.approx(expected, abs=2e-5)
 
 
+@pytest.mark.parametrize("tails", [0.0, 0.25])
 @pytest.mark.parametrize("kind", ["ard", "projection", "outputs"])
-def test_the_gradient_is_that_of_differences(kind):
+def test_the_gradient_is_that_of_differences(kind, tails):
     x, y = table(rows=300)
     if kind == "outputs":
         y = np.column_stack([y, x[:, 1] ** 2])
@@ -83,7 +90,7 @@ def test_the_gradient_is_that_of_differences(kind):
     sphere = Projection.random(3, 2) if kind == "projection" else None
     prior = dataclasses.replace(process(sphere=sphere), noise=0.3)
     sample = _Sample.find(rows, prior, np.arange(0, 300, 3), 10)
-    _, gradients = sample.density_and_gradient(prior)
+    _, gradients = sample.density_and_gradient(prior, tails)
     for name, value in named(prior, gradients.keys() - {"sphere.radial_order"}).items():
         # Steps are large because densities are made of float32 kernels.
         step = 5e-3 * np.abs(value).max()
@@ -92,7 +99,8 @@ def test_the_gradient_is_that_of_differences(kind):
             for sign in (1, -1):
                 moved = value.copy()
                 moved[place] += sign * step
-                ends.append(sample.density(with_values(prior, {name: moved})))
+                candidate = with_values(prior, {name: moved})
+                ends.append(sample.residuals(candidate).density(tails))
             slope = (ends[0] - ends[1]) / (2 * step)
             assert gradients[name][place] == pytest.approx(slope, rel=0.02, abs=2e-3)
 
@@ -101,7 +109,8 @@ def test_noise_and_variance_are_fitted_by_density():
     x, y = table(rows=400, noise=0.3)
     rows = merged_rows(np.vstack([x, x[:50]]), np.concatenate([y, y[:50] + 0.4]))
     own = np.arange(0, 400, 2)
-    fitted, density = noise_fitted(rows, process(), own, 10)
+    fitted, (_, tails, density) = noise_fitted(rows, process(), own, NORMAL)
+    assert tails == 0
     assert density == pytest.approx(mean_log_density(rows, fitted, own, 10), abs=1e-4)
     for name in ("variance", "noise"):
         for factor in (0.8, 1.25):
@@ -118,6 +127,16 @@ def test_noise_relevance_and_prediction_are_found():
     # Normal noise of deviation 0.1 has the log density 0.88; the function costs some.
     assert 0.7 < state.validation < 0.95
     assert [info.stage for info in report] == ["race"] + ["round"] * (len(report) - 1)
+
+
+def test_gross_errors_do_not_decide():
+    """One target in fifty is off by ten deviations of the function."""
+    x, y = table(rows=1500)
+    y[::50] += 7 * np.sign(np.sin(np.arange(30)))
+    rows = merged_rows(x, y)
+    robust, _ = learn(rows, dataclasses.replace(QUICK, most_tails=0.5))
+    assert np.sqrt(robust.best.noise) == pytest.approx(0.1, rel=0.5)
+    assert robust.best.sphere.scales[0] > 3 * max(robust.best.sphere.scales[1:])
 
 
 def test_columns_that_matter_only_together_are_found():

@@ -22,6 +22,7 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float, Integer, Shaped
+from scipy.special import gammaln
 
 from zonal.engine.passes import block_results
 from zonal.engine.systems import make_room, scatter, solve_rows
@@ -35,6 +36,7 @@ __all__ = [
     "StoredRows",
     "conditionals",
     "leave_one_out",
+    "log_student",
 ]
 
 _CHUNK = 512
@@ -240,6 +242,7 @@ def leave_one_out(
     *,
     dtype: type = np.float32,
     gradient: bool = True,
+    tails: float = 0.0,
 ) -> LeaveOneOut:
     """Log density of stored rows given their neighbours, and its gradient.
 
@@ -251,6 +254,8 @@ def leave_one_out(
         As for `conditionals`.
     gradient
         Whether to return the gradient of the sum of all log densities as well.
+    tails
+        One over the degrees of freedom of Student's t; 0 for normal densities.
     """
     indices = _plain(indices, np.int64)
     if len(indices) and not 0 <= indices.min() <= indices.max() < len(rows.radial):
@@ -259,7 +264,9 @@ def leave_one_out(
         raise ValueError("there is no gradient with features; pass gradient=False")
     queries = rows.queries(indices)
     targets = rows.targets[indices]
-    given = _Systems.make(rows, queries, targets, neighbours, table, variance, dtype)
+    given = _Systems.make(
+        rows, queries, targets, neighbours, table, variance, dtype, tails
+    )
     if np.any(given.neighbours == indices[:, None]):
         bad = np.argwhere(given.neighbours == indices[:, None])[0][0]
         raise ValueError(f"row {indices[bad]} is in its own list of neighbours")
@@ -278,15 +285,36 @@ def leave_one_out(
             total.add(given.neighbours[part], indices[part], gradients)
     mean, found, _, _ = outputs
     spread = (found + queries.noise)[:, None]  # pyright: ignore[reportOperatorIssue]
-    log_density = -0.5 * (np.log(2 * np.pi * spread) + (targets - mean) ** 2 / spread)
+    squares = (targets - mean) ** 2 / spread
     return LeaveOneOut(
-        log_density,
+        log_student(squares, tails) - 0.5 * np.log(spread),
         mean,
         found,
         total.gradient() if gradient else None,
         repeated,
         lifted,
     )
+
+
+def log_student(
+    squares: Float[np.ndarray, "*rows"], tails: float
+) -> Float[np.ndarray, "*rows"]:
+    """Log density of Student's t with 1 / ``tails`` degrees of freedom, at its square.
+
+    Normal for tails of zero.
+
+    Examples
+    --------
+    >>> log_student(np.array([4.0]), 0.2).round(3)
+    array([-2.732])
+    >>> log_student(np.array([4.0]), 0.0).round(3)
+    array([-2.919])
+    """
+    if tails == 0:
+        return -0.5 * (np.log(2 * np.pi) + squares)
+    half = 0.5 / tails
+    norm = gammaln(half + 0.5) - gammaln(half) - 0.5 * np.log(np.pi / tails)
+    return norm - (half + 0.5) * np.log1p(tails * squares)
 
 
 def _no_gradients(queries: int, points: int, dimension: int):
@@ -309,9 +337,12 @@ class _Systems:
     table: AngleTable
     variance: float
     double: bool
+    tails: float
 
     @classmethod
-    def make(cls, rows, queries, targets, neighbours, table, variance, dtype):
+    def make(
+        cls, rows, queries, targets, neighbours, table, variance, dtype, tails=0.0
+    ):
         neighbours = _plain(neighbours, np.int32)
         if len(neighbours) != len(queries.directions):
             raise ValueError(
@@ -333,7 +364,9 @@ class _Systems:
             raise ValueError(f"the variance must be positive, got {variance}")
         targets = _plain(targets, np.float32)
         double = np.dtype(dtype) == np.float64
-        return cls(rows, queries, targets, neighbours, table, float(variance), double)
+        return cls(
+            rows, queries, targets, neighbours, table, float(variance), double, tails
+        )
 
     def outputs(self, weights: bool):
         n, k = self.neighbours.shape
@@ -380,6 +413,7 @@ class _Systems:
             _LEAST_PIVOT[dtype],
             self._least_noise(dtype),
             rows.overlap,
+            float(self.tails),
             outputs,
             gradients,
             start,

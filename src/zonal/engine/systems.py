@@ -80,6 +80,7 @@ def solve_rows(
     least_pivot,
     least_noise,
     overlap,
+    tails,
     outputs,
     gradients,
     start,
@@ -90,11 +91,12 @@ def solve_rows(
 
     ``rows`` and ``queries`` are directions, radial factors, targets, noise and features
     each; the first ``overlap`` features are subtracted from the covariances.
-    ``outputs`` are mean, variance, weights and the flag of a small pivot, each per
-    query; weights are omitted where the array is empty. ``gradients`` are those in
-    directions and radial factors of each query's neighbours and of itself, and in
-    log variance, log noise and β, whose first query is ``start``; omitted where the
-    arrays are empty. ``room`` and ``starts`` come from `make_room`.
+    ``tails`` is one over the degrees of freedom of the residuals. ``outputs`` are mean,
+    variance, weights and the flag of a small pivot, each per query; weights are omitted
+    where the array is empty. ``gradients`` are those in directions and radial factors
+    of each query's neighbours and of itself, and in log variance, log noise and β,
+    whose first query is ``start``; omitted where the arrays are empty. ``room`` and
+    ``starts`` come from `make_room`.
     """
     targets, features = rows[2], rows[4]
     means, variances, weights, flags = outputs
@@ -148,7 +150,9 @@ def solve_rows(
                 means[query, output] = mean[output * lanes + lane]
         if wants_weights or wants_gradient:
             total = left + spread
-            _solve_back(matrix, pivots, queries[2], group, mean, total, a, h, single, n)
+            _solve_back(
+                matrix, pivots, queries[2], group, mean, total, tails, a, h, single, n
+            )
         if wants_weights:
             for lane in range(len(group)):
                 for slot in range(n_neighbours):
@@ -299,17 +303,19 @@ def _subtract_features(
 
 
 @compiled
-def _solve_back(matrix, pivots, targets, group, mean, total, a, h, single, n):
+def _solve_back(matrix, pivots, targets, group, mean, total, tails, a, h, single, n):
     """The weights a = K⁻¹k*, and the factors of the gradient in K.
 
-    With residuals r, total variance s² and w = K⁻¹ Σ y r/s² over outputs, the gradient
+    With residuals r, total variance s² and w = K⁻¹ Σ y e/s² over outputs, the gradient
     in K is -½ (a hᵀ + h aᵀ) with h = w - g a, where g is that in s². The query itself
-    is one more point with a = -1, w = 0.
+    is one more point with a = -1, w = 0. Here e = r (ν+1)/(ν + r²/s²) for ν degrees of
+    freedom, and e = r for normal residuals.
     """
     lanes = lane_count(matrix)
     n_outputs = mean.shape[0] // lanes
     zero, half = full(matrix, 0.0), full(matrix, 0.5)
-    inverse = full(matrix, 1.0) / total
+    one, tail = full(matrix, 1.0), full(matrix, tails)
+    inverse = one / total
     g = zero
     for j in range(n):
         store(a, j * lanes, load(matrix, entry_start(n, j, n) * lanes))
@@ -320,8 +326,12 @@ def _solve_back(matrix, pivots, targets, group, mean, total, a, h, single, n):
                 single[lane] = 0.0
             for lane in range(len(group)):
                 single[lane] = targets[group[lane], output]
-            residual = (load(single, 0) - load(mean, output * lanes)) * inverse
-            g = g + half * (residual * residual - inverse)
+            distance = load(single, 0) - load(mean, output * lanes)
+            residual = distance * inverse
+            # A residual far beyond the tails has little influence.
+            say = (one + tail) / (one + tail * distance * residual)
+            g = g + half * (say * residual * residual - inverse)
+            residual = say * residual
             for j in range(n):
                 value = load(matrix, entry_start(n + 1 + output, j, n) * lanes)
                 store(h, j * lanes, load(h, j * lanes) + residual * value)

@@ -2,7 +2,9 @@
 
 The objective is the mean leave-one-out log density of some thousands of rows, each
 given its nearest rows among all. It resolves detail that a few hundred global features
-treat as noise, and costs some 50 µs per row with its gradient.
+treat as noise, and costs some 100 µs per row with its gradient. Densities are those of
+Student's t, with tails that follow from the residuals (`zonal.learning.residuals`), so
+that a few outliers do not decide.
 
 1. Screen: starts from {rough, smooth} x {little, much noise} x {three scales} are
    judged by the density of a few hundred rows, without gradients.
@@ -31,6 +33,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from zonal.engine.local import LeaveOneOut, StoredRows, leave_one_out
 from zonal.engine.neighbours import Neighbours
+from zonal.learning.residuals import Fit, Residuals
 from zonal.learning.schedule import NeighbourSchedule
 from zonal.learning.starts import apart, directions, process_starts
 from zonal.prior.kernels import ContinuousDepth, Kernel
@@ -46,7 +49,6 @@ __all__ = [
     "State",
     "init",
     "learn",
-    "mean_log_density",
     "noise_fitted",
     "round_of_steps",
 ]
@@ -61,6 +63,9 @@ _LIMITS = {
 }
 # The noise is searched for within this distance of its present value, in logarithms.
 _NOISE_RANGE = 3.0
+# Noise over variance while parameters are learned: with less, most systems would have
+# to be solved in float64.
+_LEAST_RATIO = 1e-7
 
 
 @savable
@@ -168,7 +173,7 @@ def init(
     starts = process_starts(
         rows.x[screen], sphere, kernel, settings.scales, settings.betas, settings.noises
     )
-    scores = _score_starts(rows, starts, screen, settings.neighbours)
+    scores = _score_starts(rows, starts, screen, settings)
     order = np.argsort(-np.asarray(scores), kind="stable")
     evaluations, highest = len(starts), -np.inf
     best = settled = starts[order[0]]
@@ -177,27 +182,23 @@ def init(
         process = start
         for _ in range(settings.race_rounds):
             process, _, count = _climb(
-                rows, process, race, settings.neighbours, settings.race_steps
+                rows, process, race, settings, settings.race_steps
             )
             evaluations += count
-        fitted, score = noise_fitted(
-            rows, process, few_validation_rows, settings.validation_neighbours
-        )
-        if score > highest:
-            best, settled, highest = process, fitted, score
-    settled, highest = noise_fitted(
-        rows, best, validation_rows, settings.validation_neighbours
-    )
+        fitted, fit = noise_fitted(rows, process, few_validation_rows, settings)
+        if fit.density > highest:
+            best, settled, highest = process, fitted, fit.density
+    settled, fit = noise_fitted(rows, best, validation_rows, settings)
     info = Info(
         "race",
         0,
         len(race),
         evaluations,
         float(np.max(scores)),
-        highest,
+        fit.density,
         time.monotonic() - begin,
     )
-    return State(best, settled, highest), info
+    return State(best, settled, fit.density), info
 
 
 def round_of_steps(
@@ -207,12 +208,9 @@ def round_of_steps(
     begin = time.monotonic()
     others, validation_rows = _split_rows(len(rows), settings, seed)
     own = _window(others, settings, state.rounds)
-    process, density, count = _climb(
-        rows, state.process, own, settings.neighbours, settings.steps
-    )
-    settled, validation = noise_fitted(
-        rows, process, validation_rows, settings.validation_neighbours
-    )
+    process, density, count = _climb(rows, state.process, own, settings, settings.steps)
+    settled, fit = noise_fitted(rows, process, validation_rows, settings)
+    validation = fit.density
     number = state.rounds + 1
     gain = validation - state.validation
     # Densities have heavy tails: one round without a gain may be chance.
@@ -232,40 +230,43 @@ def round_of_steps(
     return State(process, best, highest, number, without_gain, done), info
 
 
-def mean_log_density(
-    rows: DistinctRows, process: LocalProcess, own: Int[np.ndarray, " own"], k: int
-) -> float:
-    """Mean leave-one-out log density of some rows given their k nearest rows."""
-    sample = _Sample.find(rows, process, own, k)
-    return sample.density(process)
-
-
 def noise_fitted(
-    rows: DistinctRows, process: LocalProcess, own: Int[np.ndarray, " own"], k: int
-) -> tuple[LocalProcess, float]:
-    """The process with noise and variance fitted to some rows, and its mean density.
+    rows: DistinctRows,
+    process: LocalProcess,
+    own: Int[np.ndarray, " own"],
+    settings: NeighbourSchedule,
+) -> tuple[LocalProcess, Fit]:
+    """The process with noise and variance fitted to some rows, and the last fit.
 
     The noise is determined by a few pairs of close rows with different targets, so the
-    fit needs many rows. The common scale of noise and variance has a closed form; their
-    ratio is found by a line search.
+    fit needs many rows. The common scale of noise and variance is fitted along with the
+    tails (`zonal.learning.residuals`); their ratio is found by a line search.
     """
-    sample = _Sample.find(rows, process, own, k)
+    sample = _Sample.find(rows, process, own, settings.validation_neighbours)
     ratio = float(process.noise) / float(process.variance)
-    low, high = _LIMITS["noise"]
 
-    def rescaled(log_ratio: float) -> tuple[LocalProcess, float]:
+    def fit_scale(log_ratio: float) -> tuple[LocalProcess, Fit]:
         noise = float(process.variance) * np.exp(log_ratio)
-        return sample.rescaled(with_values(process, {"noise": noise}))
+        candidate = with_values(process, {"noise": noise})
+        fit = sample.residuals(candidate).fit(settings.most_tails)
+        return _rescaled(candidate, fit.scale), fit
 
-    fit = minimize_scalar(
-        lambda log_ratio: -rescaled(log_ratio)[1],
+    search = minimize_scalar(
+        lambda log_ratio: -fit_scale(log_ratio)[1].density,
         bounds=(np.log(ratio) - _NOISE_RANGE, np.log(ratio) + _NOISE_RANGE),
         method="bounded",
-        options={"xatol": 0.05, "maxiter": 15},
+        options={"xatol": 0.1, "maxiter": 8},
     )
-    process, density = rescaled(float(fit.x))  # pyright: ignore
-    noise = float(np.clip(process.noise, low, high))
-    return with_values(process, {"noise": noise}), density
+    return fit_scale(float(search.x))  # pyright: ignore
+
+
+def _rescaled(process: LocalProcess, factor: float) -> LocalProcess:
+    """The process with variance and noise times a factor, within their limits."""
+    values = {
+        name: float(np.clip(factor * getattr(process, name), *_LIMITS[name]))
+        for name in ("variance", "noise")
+    }
+    return with_values(process, values)
 
 
 def _window(own: np.ndarray, settings: NeighbourSchedule, rounds: int) -> np.ndarray:
@@ -311,7 +312,9 @@ class _Sample:
         )
         return cls(subset, index[own], index[lists])
 
-    def leave_one_out(self, process: LocalProcess, gradient: bool) -> LeaveOneOut:
+    def leave_one_out(
+        self, process: LocalProcess, gradient: bool, tails: float = 0.0
+    ) -> LeaveOneOut:
         direction, radial = process.sphere.points(self.rows.x)
         noise = float(process.noise) / self.rows.weight
         stored = StoredRows(
@@ -324,55 +327,32 @@ class _Sample:
             process.table(),
             float(process.variance),
             gradient=gradient,
+            tails=tails,
         )
 
-    @property
-    def total(self) -> float:
-        """Weight of the sample: the sum over rows and outputs."""
-        return float(self.rows.weight[self.own].sum()) * self.rows.y.shape[1]
-
-    def repeats(self, process: LocalProcess) -> tuple[float, float]:
-        """Contribution of repeats to the log density, and its slope in log noise."""
-        weight = self.rows.weight[self.own][:, None]
-        squares = self.rows.spread[self.own] / float(process.noise)
-        value = (1 - weight) * np.log(2 * np.pi * float(process.noise))
-        value = 0.5 * (value - np.log(weight) - squares)
-        return float(value.sum()), float(0.5 * np.sum(1 - weight + squares))
-
-    def density(self, process: LocalProcess) -> float:
-        predicted = self.leave_one_out(process, gradient=False)
-        return (predicted.log_density.sum() + self.repeats(process)[0]) / self.total
-
-    def rescaled(self, process: LocalProcess) -> tuple[LocalProcess, float]:
-        """The process with variance and noise times their best factor, and its density.
-
-        With Σ e²/s over W targets, the factor c gives -½ (W log c + Σ e²/(c s)), which
-        is largest at c = Σ e²/s / W.
-        """
-        predicted = self.leave_one_out(process, gradient=False)
-        own = self.rows.weight[self.own]
-        spread = (predicted.variance + float(process.noise) / own)[:, None]
-        squares = np.sum((self.rows.y[self.own] - predicted.mean) ** 2 / spread)
-        squares += self.rows.spread[self.own].sum() / float(process.noise)
-        factor = max(float(squares) / self.total, 1e-6)
-        density = (predicted.log_density.sum() + self.repeats(process)[0]) / self.total
-        density += 0.5 * (
-            float(squares) / self.total * (1 - 1 / factor) - np.log(factor)
+    def residuals(
+        self, process: LocalProcess, predicted: LeaveOneOut | None = None
+    ) -> Residuals:
+        """The residuals of the sample."""
+        if predicted is None:
+            predicted = self.leave_one_out(process, gradient=False)
+        return Residuals(
+            self.rows.y[self.own] - predicted.mean,
+            predicted.variance,
+            float(process.noise),
+            self.rows.weight[self.own],
+            self.rows.spread[self.own],
         )
-        values = {
-            name: factor * getattr(process, name) for name in ("variance", "noise")
-        }
-        return with_values(process, values), float(density)
 
     def density_and_gradient(
-        self, process: LocalProcess
+        self, process: LocalProcess, tails: float
     ) -> tuple[float, dict[str, np.ndarray]]:
         """Mean log density and its gradient in the value of each parameter."""
-        predicted = self.leave_one_out(process, gradient=True)
+        predicted = self.leave_one_out(process, gradient=True, tails=tails)
         bar = predicted.gradient
         assert bar is not None, "leave_one_out was called with gradient=True"
-        repeats, repeats_slope = self.repeats(process)
-        log_noise = bar.log_noise + repeats_slope
+        residuals = self.residuals(process, predicted)
+        log_noise = bar.log_noise + residuals.repeats_slope
         gradients = {
             "kernel.beta": np.asarray(bar.beta),
             "variance": np.asarray(bar.log_variance / float(process.variance)),
@@ -380,27 +360,34 @@ class _Sample:
         }
         pulled = process.sphere.pull(self.rows.x, bar.directions, bar.radial)
         gradients |= {f"sphere.{name}": value for name, value in pulled.items()}
-        value = (predicted.log_density.sum() + repeats) / self.total
-        return value, {
-            name: np.asarray(gradient / self.total)
+        return residuals.density(tails), {
+            name: np.asarray(gradient / residuals.total)
             for name, gradient in gradients.items()
         }
 
 
 def _climb(
-    rows: DistinctRows, process: LocalProcess, own: np.ndarray, k: int, steps: int
+    rows: DistinctRows,
+    process: LocalProcess,
+    own: np.ndarray,
+    settings: NeighbourSchedule,
+    steps: int,
 ) -> tuple[LocalProcess, float, int]:
-    """Take some steps of L-BFGS with fixed lists of neighbours.
+    """Take some steps of L-BFGS with fixed lists of neighbours and fixed tails.
 
     Returns the process, its density and the number of evaluations.
     """
-    sample = _Sample.find(rows, process, own, k)
+    sample = _Sample.find(rows, process, own, settings.neighbours)
+    tails = sample.residuals(process).fit(settings.most_tails).tails
     names = _learned_names(process)
-    limits = [np.tile(_limits(name), (len(free(process, [name])), 1)) for name in names]
+    limits = [
+        np.tile(_limits(name, process), (len(free(process, [name])), 1))
+        for name in names
+    ]
 
     def objective(vector: np.ndarray) -> tuple[float, np.ndarray]:
         candidate = with_free(process, vector, names)
-        value, gradients = sample.density_and_gradient(candidate)
+        value, gradients = sample.density_and_gradient(candidate, tails)
         learned = {name: gradients[name] for name in names}
         return -value, -free_gradient(candidate, learned, vector, names)
 
@@ -424,18 +411,27 @@ def _learned_names(process: LocalProcess) -> list[str]:
     return [*names, "variance", "noise"]
 
 
-def _limits(name: str) -> tuple[float, float]:
+def _limits(name: str, process: LocalProcess) -> tuple[float, float]:
+    """Limits of the free value of a parameter."""
     low, high = _LIMITS.get(name, (-np.inf, np.inf))
+    if name == "noise":
+        low = max(low, _LEAST_RATIO * float(process.variance))
     return (np.log(low), np.log(high)) if name in _LIMITS else (low, high)
 
 
 def _score_starts(
-    rows: DistinctRows, starts: list[LocalProcess], own: np.ndarray, k: int
+    rows: DistinctRows,
+    starts: list[LocalProcess],
+    own: np.ndarray,
+    settings: NeighbourSchedule,
 ) -> list[float]:
-    """Density of each start; starts with the same sphere share their lists."""
+    """Density of each start at its best scale; equal spheres share their lists."""
     scores, last, sample = [], None, None
     for start in starts:
         if start.sphere is not last or sample is None:
-            last, sample = start.sphere, _Sample.find(rows, start, own, k)
-        scores.append(sample.density(start))
+            last, sample = (
+                start.sphere,
+                _Sample.find(rows, start, own, settings.neighbours),
+            )
+        scores.append(sample.residuals(start).fit(settings.most_tails).density)
     return scores

@@ -31,16 +31,19 @@ class NeighbourSchedule:
     tolerance, patience
         Learning ends early after ``patience`` successive rounds that gain less than
         ``tolerance`` on the validation rows, in nats per row.
+    most_tails
+        Largest inverse of the degrees of freedom of residuals. Heavy tails give
+        outliers less influence, but make mean squared errors worse.
     betas, noises, scales
         Starts to screen: the kernel's decay, the noise variance, and factors of equal
         scales.
     """
 
-    neighbours: int = 32
+    neighbours: int = 64
     validation_neighbours: int = 128
     screen_rows: int = 300
     race_rows: int = 600
-    sample_rows: tuple[int, ...] = (1_000, 2_000, 4_000, 8_000, 8_000, 8_000, 8_000)
+    sample_rows: tuple[int, ...] = (1_000, 2_000, 4_000, 4_000, 4_000, 4_000)
     validation_rows: int = 2_000
     racers: int = 3
     race_rounds: int = 2
@@ -48,6 +51,7 @@ class NeighbourSchedule:
     steps: int = 15
     tolerance: float = 2e-3
     patience: int = 3
+    most_tails: float = 1 / 30
     betas: tuple[float, ...] = (2.0, 3.5)
     noises: tuple[float, ...] = (0.02, 0.4)
     scales: tuple[float, ...] = (0.1, 0.3, 1.0)
@@ -65,11 +69,14 @@ class NoiseSearch:
         Farthest distance from the start, in logarithms.
     steps
         Steps of the line search.
+    most_tails
+        Largest inverse of the degrees of freedom of residuals; 0 for normal densities.
     """
 
     rows: int
     reach: float
     steps: int
+    most_tails: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +91,8 @@ class SizeSchedule:
         Numbers to choose from where the other one is given.
     close, close_neighbors
         The first search for the noise, and its number of neighbours; it has no
-        features. A few pairs of close rows decide it, so it takes many rows.
+        features. A few pairs of close rows decide it, so it takes many rows, and they
+        must not count as outliers.
     judged, final
         The searches that follow, with each of the candidates, and with the chosen one.
     candidate_rows
@@ -109,10 +117,10 @@ class SizeSchedule:
     )
     n_features: tuple[int, ...] = (0, 64, 256, 512)
     n_neighbors: tuple[int, ...] = (32, 64, 128, 200, 240)
-    close: NoiseSearch = NoiseSearch(24_000, 4.0, 10)
+    close: NoiseSearch = NoiseSearch(24_000, 4.0, 10, most_tails=0.0)
     close_neighbors: int = 32
-    judged: NoiseSearch = NoiseSearch(1_000, 0.5, 3)
-    final: NoiseSearch = NoiseSearch(3_000, 0.5, 4)
+    judged: NoiseSearch = NoiseSearch(2_500, 0.5, 1)
+    final: NoiseSearch = NoiseSearch(3_000, 0.5, 3)
     candidate_rows: int = 6_000
     most_work: float = 2e10
     least_gain: float = 2e-3

@@ -19,6 +19,7 @@ from zonal.engine.full_scale import FullScale
 from zonal.engine.inducing import GlobalFeatures
 from zonal.engine.local import StoredRows
 from zonal.engine.neighbours import Neighbours
+from zonal.learning.residuals import Residuals
 from zonal.learning.schedule import NoiseSearch, SizeSchedule
 from zonal.learning.starts import directions
 from zonal.prior.parameters import with_values
@@ -31,6 +32,8 @@ __all__ = ["Sizes", "choose_sizes"]
 # Searches for the noise, and the share of their range that is not its end.
 _MOST_SEARCHES = 5
 _INSIDE = 0.9
+# Noise over variance; less noise is added where systems are solved.
+_LEAST_RATIO = 1e-8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,11 +93,11 @@ class _Nearest(NamedTuple):
     lists: Int[np.ndarray, "own k"]
 
 
-class _Fit(NamedTuple):
+class _Best(NamedTuple):
     """The ratio of noise to variance, the variance, and the density they reach."""
 
     ratio: float
-    scale: float
+    variance: float
     density: float
 
 
@@ -208,7 +211,8 @@ class _Judge:
         for _ in range(_MOST_SEARCHES):
             before = ratio
             ratio = self._fit(given, nearest, before, search).ratio
-            if abs(np.log(ratio / before)) < _INSIDE * search.reach:
+            inside = abs(np.log(ratio / before)) < _INSIDE * search.reach
+            if inside or ratio <= _LEAST_RATIO:
                 break
         return ratio
 
@@ -219,7 +223,7 @@ class _Judge:
         given = self._with_features(n_features)
         nearest = self._find_nearest(n_neighbors, search.rows)
         fit = self._fit(given, nearest, self._close_ratio, search)
-        fitted = {"variance": fit.scale, "noise": fit.scale * fit.ratio}
+        fitted = {"variance": fit.variance, "noise": fit.variance * fit.ratio}
         process = with_values(self.process, fitted)
         features = dataclasses.replace(given.features, process=process)
         return Sizes(features, n_neighbors, fit.density)
@@ -257,19 +261,21 @@ class _Judge:
 
     def _fit(
         self, given: _Given, nearest: _Nearest, ratio: float, search: NoiseSearch
-    ) -> _Fit:
+    ) -> _Best:
         """Fit noise and variance, starting at a ratio of noise to variance.
 
-        The ratio is found by a line search; the common scale has a closed form.
+        The density with the tails of the residuals decides the ratio, so that a few
+        outliers do not. The variance is the one that suits normal densities.
         """
-        best = _Fit(ratio, 1.0, -np.inf)
+        best = _Best(ratio, 1.0, -np.inf)
 
         def loss(log_ratio: float) -> float:
             nonlocal best
-            noise = float(np.exp(log_ratio))
-            density, scale = self._density(given, nearest, noise)
+            noise = max(float(np.exp(log_ratio)), _LEAST_RATIO)
+            residuals = self._residuals(given, nearest, noise)
+            density = residuals.fit(search.most_tails).density
             if density > best.density:
-                best = _Fit(noise, scale, density)
+                best = _Best(residuals.noise, residuals.normal_scale, density)
             return -density
 
         minimize_scalar(
@@ -280,30 +286,16 @@ class _Judge:
         )
         return best
 
-    def _density(
-        self, given: _Given, nearest: _Nearest, noise: float
-    ) -> tuple[float, float]:
-        """The highest mean log density, and the scale of noise and variance for it.
-
-        With Σ e²/s over W targets, the scale c gives -½ (W log c + Σ e²/(c s)), which
-        is largest at c = Σ e²/s / W. Repeated rows count with their own spread.
-        """
+    def _residuals(self, given: _Given, nearest: _Nearest, noise: float) -> Residuals:
+        """Leave-one-out residuals of the rows that judge, with a variance of one."""
         weight = self.rows.weight
         own, lists = nearest
         rows = dataclasses.replace(given.rows, noise=noise / weight)
-        posterior = FullScale.of(given.features, rows, np.float32)
-        left_out = posterior.leave_out(own, lists)
-        outputs = self._targets.shape[1]
-        own_weight = weight[own][:, None]
-        total = float(own_weight.sum()) * outputs
-        spread = left_out.variance[:, None] + noise / own_weight
-        repeats = self._spread[own]
-        squares = np.sum((self._targets[own] - left_out.mean) ** 2 / spread)
-        squares += repeats.sum() / noise
-        logs = np.sum(np.log(2 * np.pi * spread) * np.ones(outputs))
-        logs += outputs * np.sum(
-            (own_weight - 1) * np.log(2 * np.pi * noise) + np.log(own_weight)
+        left_out = FullScale.of(given.features, rows, np.float32).leave_out(own, lists)
+        return Residuals(
+            self._targets[own] - left_out.mean,
+            left_out.variance,
+            noise,
+            weight[own],
+            self._spread[own],
         )
-        scale = max(float(squares) / total, 1e-12)
-        value = -0.5 * (logs / total + np.log(scale) + float(squares) / total / scale)
-        return float(value), scale
