@@ -19,13 +19,13 @@ from zonal.engine.features import quiet_phases
 from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals, Posterior
 from zonal.engine.resizing import enlarged
+from zonal.inference.calibration import calibrate
 from zonal.inference.local import LocalSolution, StoredTable
 from zonal.inference.natural_gradient import Watch
 from zonal.inference.problem import Problem, TargetSums, count_targets
 from zonal.inference.solution import Solution
 from zonal.inference.solving import (
     add_rows,
-    calibrate,
     forget_rows,
     merge_rows,
     solve,
@@ -49,12 +49,6 @@ from zonal.tables.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.tables.sources import ArraySource, Source
 
 __all__ = ["Model", "fit", "fit_outputs"]
-
-# Number of rows to calibrate on, and the work (rows times squared features) that takes
-# a second or two.
-_MOST_RESIDUALS = 20_000
-_LEAST_RESIDUALS = 2_000
-_CALIBRATION_WORK = 1e10
 
 
 def fit(
@@ -173,8 +167,7 @@ def _fit_by_neighbours(
             sizes.density * table.rows,
         )
         if recipe.calibrated and task.varies:
-            sample = task.problem.source.sample(_MOST_RESIDUALS, recipe.seed)
-            solution = calibrate(solution, sample)
+            solution = calibrate(solution, task.problem.source, recipe.seed)
         models.append(Model(task.scaling, solution, tuple(run.history)))
     if checkpoint is not None and not run.stopped:
         remove_progress(checkpoint)
@@ -234,9 +227,7 @@ class _Task:
         with suited_blas(process.basis.n_features), quiet_phases():
             solution, stopped = solve(self.problem, preparation, watch, count)
         if self.recipe.calibrated and self.varies:
-            rows = _residual_rows(solution)
-            sample = self.problem.source.sample(rows, self.recipe.seed)
-            solution = calibrate(solution, sample)
+            solution = calibrate(solution, self.problem.source, self.recipe.seed)
         history = (*progress.history, *learner.history[before:])
         return Model(self.scaling, solution, history), stopped
 
@@ -253,12 +244,6 @@ def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
             warnings.filterwarnings("ignore", "the target is constant", ConstantWarning)
         scaling = scaling_of(source, recipe)
     return scaling if likelihood.real else scaling.of_inputs_only()
-
-
-def _residual_rows(solution: Solution) -> int:
-    """Number of rows to calibrate on, limited by work but enough to estimate tails."""
-    affordable = int(_CALIBRATION_WORK / solution.processes[0].basis.n_features ** 2)
-    return min(max(affordable, _LEAST_RESIDUALS), _MOST_RESIDUALS)
 
 
 @savable
@@ -383,14 +368,14 @@ class Model(Fields):
 
         def predict(chunk: Chunk) -> Prediction:
             rows = self.scaling.chunk(chunk)
-            mean, variance = marginals(rows)
+            found = marginals(rows)
             return Prediction(
                 self.likelihood,
-                mean,
-                variance,
+                found.mean,
+                found.variance,
                 self.scaling.mean(chunk.x),
                 self.scaling.target_width,
-                rows.conditions,
+                dataclasses.replace(rows.conditions, nearby=found.nearby),
             )
 
         return chunk_results(predict, source)
@@ -440,7 +425,12 @@ class Model(Fields):
         def at(x: np.ndarray, exposure: np.ndarray | None = None) -> np.ndarray:
             prediction = self.predict(x, exposure=exposure)
             f = functions(self.scaling.inputs(x))
-            samples = draw(prediction.rows, prediction.latent_mean, f)
+            samples = draw(
+                prediction.rows,
+                prediction.latent_mean,
+                prediction.latent_variance,
+                f,
+            )
             return prediction.centre[:, None] + prediction.width * samples
 
         return at

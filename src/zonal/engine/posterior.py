@@ -39,10 +39,14 @@ _SMALL = 5e9
 
 
 class Marginals(NamedTuple):
-    """Normal marginals at some rows, of one function or one column per function."""
+    """Normal marginals at some rows, of one function or one column per function.
+
+    ``nearby`` are sizes of residuals near each row, for noise that varies.
+    """
 
     mean: np.ndarray
     variance: np.ndarray
+    nearby: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,16 +125,18 @@ class Posterior(Fields):
     def predict(self, x: Float[np.ndarray, "rows inputs"]) -> Marginals:
         """Mean and variance of f at new rows, each independent of the others."""
         parts = list(self.predict_chunks(ArraySource(x)))
-        mean, variance = map(np.concatenate, zip(*parts, strict=True))
-        return Marginals(mean, variance)
+        return Marginals(
+            np.concatenate([part.mean for part in parts]),
+            np.concatenate([part.variance for part in parts]),
+        )
 
     def predict_chunks(self, source: Source) -> Iterator[Marginals]:
         """Marginals of a stream of rows, a chunk at a time."""
         at = marginals([self], np.zeros(1), self.frame, self.precision)
 
         def predict(chunk: Chunk) -> Marginals:
-            mean, variance = at(chunk)
-            return Marginals(mean[:, 0], variance[:, 0])
+            found = at(chunk)
+            return Marginals(found.mean[:, 0], found.variance[:, 0])
 
         return chunk_results(predict, source)
 
@@ -224,12 +230,14 @@ def marginals(
     frame: Frame,
     dtype: Any = np.float32,
     factors: Sequence[float] | None = None,
+    sizes: np.ndarray | None = None,
 ) -> Callable[[Chunk], Marginals]:
     """Return a function that maps a chunk to the marginals of several functions.
 
     The functions share their features. Means have the frame's precision, variances
     ``dtype``. ``factors`` shrink the uncaptured variance, as a tightened bound does;
-    predictions keep all of it.
+    predictions keep all of it. ``sizes`` are weights of unit features that predict the
+    sizes of residuals.
     """
     factors = factors or (1.0,) * len(posteriors)
     predictors = [
@@ -239,7 +247,11 @@ def marginals(
 
     def at(chunk: Chunk) -> Marginals:
         unit, radial = frame.unit_features(chunk.x)
-        return marginals_of(predictors, offsets, frame, unit, radial)
+        found = marginals_of(predictors, offsets, frame, unit, radial)
+        if sizes is None:
+            return found
+        nearby = radial * (unit @ sizes.astype(unit.dtype))
+        return found._replace(nearby=nearby[:, None].astype(np.float64))
 
     return at
 

@@ -15,9 +15,10 @@ from jaxtyping import Float, Int
 
 from zonal.engine.full_scale import FeatureSums, FullScale
 from zonal.engine.inducing import GlobalFeatures
-from zonal.engine.local import StoredRows
+from zonal.engine.local import StoredRows, conditionals
+from zonal.engine.nearby import nearby_sizes
 from zonal.engine.neighbours import Neighbours
-from zonal.engine.posterior import Marginals
+from zonal.engine.posterior import Marginals, normals_of_rows
 from zonal.inference.joint import JointDraw, joint_covariance
 from zonal.inference.solving import add_rows, forget_rows, merge_rows, without_rows
 from zonal.likelihoods.base import Likelihood
@@ -33,6 +34,11 @@ __all__ = ["LocalSolution", "StoredTable"]
 
 # Rows that are read at a time.
 _BLOCK = 65_536
+# Fewest nearest rows that sizes of residuals are taken from, neighbours that residuals
+# are predicted from, and the largest number of residuals.
+_LEAST_NEARBY = 32
+_RESIDUAL_NEIGHBORS = 64
+_MOST_RESIDUALS = 200_000
 # Larger standardised inputs could be beyond the range of float32.
 _FARTHEST = 1e38
 
@@ -167,7 +173,8 @@ class LocalSolution(Fields):
 
     ``sums`` are those of the stored rows. ``bound`` is the sum of leave-one-out log
     densities of the rows, estimated on a sample of them; NaN after rows were added or
-    forgotten.
+    forgotten. ``squares`` are the squared standardised leave-one-out residuals of the
+    stored rows, for noise that varies; None where they are not computed yet.
     """
 
     features: GlobalFeatures
@@ -176,6 +183,7 @@ class LocalSolution(Fields):
     n_neighbors: int
     sums: FeatureSums
     bound: float = np.nan
+    squares: Float[np.ndarray, " distinct"] | None = None
 
     @classmethod
     def solve(
@@ -240,7 +248,7 @@ class LocalSolution(Fields):
     def marginals(self) -> Callable[[Chunk], Marginals]:
         """Marginals of the function at standardised rows."""
         self._prepare()
-        return lambda chunk: self._predict(chunk.x)
+        return lambda chunk: self.predict(chunk.x, self.likelihood.uses_nearby)
 
     @property
     def left_out(self) -> Callable[[Chunk], Marginals]:
@@ -252,11 +260,84 @@ class LocalSolution(Fields):
         """Compute once what threads share."""
         if len(self.table):
             _ = self._index, self.given.weights, self.given.root
+            if self.likelihood.uses_nearby:
+                _ = self.known_squares
 
-    def _predict(self, x: np.ndarray) -> Marginals:
+    def predict(
+        self, x: Float[np.ndarray, "rows inputs"], nearby: bool = False
+    ) -> Marginals:
+        """Marginals at standardised rows; with sizes of residuals nearby on request."""
         direction, radial = _directions(self.features, x)
-        queries = self.given.queries(direction, radial)
-        return _clipped(self.given.predict(queries, self.lists(direction)))
+        lists = self.lists(direction)
+        found = _clipped(self.given.predict(self.given.queries(direction, radial), lists))
+        if not nearby:
+            return found
+        return found._replace(nearby=self._nearby(found, direction, lists))
+
+    def _nearby(
+        self,
+        found: Marginals,
+        direction: np.ndarray,
+        lists: np.ndarray,
+        own: np.ndarray | None = None,
+    ) -> Float[np.ndarray, "rows sizes"]:
+        """Sizes of residuals and targets near rows with these marginals."""
+        if lists.shape[1] < _LEAST_NEARBY:
+            lists = self._nearest(direction, _LEAST_NEARBY, own)
+        variance = found.variance[:, 0] + float(self.process.noise)
+        return nearby_sizes(
+            lists,
+            self.known_squares,
+            self.table.y,
+            self.table.weight,
+            self.table.spread,
+            found.mean[:, 0],
+            np.sqrt(variance),
+        )
+
+    @functools.cached_property
+    def known_squares(self) -> Float[np.ndarray, " distinct"]:
+        """Squared standardised leave-one-out residual of each row; NaN if not known.
+
+        They are predicted from neighbours alone, which is faster, and of a large table
+        those of some rows, drawn by their values, are enough.
+        """
+        if self.squares is not None:
+            return self.squares
+        table, rows = self.table, np.arange(len(self.table))
+        if len(table) > _MOST_RESIDUALS:
+            keys = normals_of_rows(table.x, 1, 0)[:, 0]
+            rows = np.sort(np.argpartition(keys, _MOST_RESIDUALS)[:_MOST_RESIDUALS])
+        direction, radial = _directions(self.features, table.x)
+        noise = float(self.process.noise) / table.weight
+        stored = StoredRows(direction, radial, table.y[:, None], noise)
+        found = conditionals(
+            stored,
+            stored.queries(rows),
+            self._nearest(direction[rows], _RESIDUAL_NEIGHBORS, rows),
+            self.process.table(),
+            float(self.process.variance),
+        )
+        squares = np.full(len(table), np.nan, np.float32)
+        squares[rows] = self._mean_squares(rows, found.mean[:, 0], found.variance)
+        return squares
+
+    def _mean_squares(
+        self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    ) -> Float[np.ndarray, " rows"]:
+        """Mean squared standardised residual of each repeat of some rows.
+
+        Without one of its w repeats, a row is predicted from its neighbours, with
+        variance v, and from the mean of its w - 1 other repeats.
+        """
+        table, noise = self.table, float(self.process.noise)
+        weight, spread = table.weight[rows], table.spread[rows]
+        others = np.where(weight > 1, weight - 1, 1.0)
+        variance = np.maximum(variance, 0.0)
+        gain = np.where(weight > 1, variance / (variance + noise / others), 0.0)
+        error = (1 - gain) * (table.y[rows] - mean)
+        about_mean = np.where(weight > 1, spread / weight * (1 + gain / others) ** 2, 0)
+        return (error**2 + about_mean) / (variance * (1 - gain) + noise)
 
     def _left_out(self, chunk: Chunk) -> Marginals:
         own = self.table.find(chunk.x)
@@ -266,7 +347,12 @@ class LocalSolution(Fields):
                 "model was fitted to; use predict for new rows"
             )
         direction = self.given.rows.directions[own]
-        mean, variance = _clipped(self.given.leave_out(own, self.lists(direction, own)))
+        lists = self.lists(direction, own)
+        found = _clipped(self.given.leave_out(own, lists))
+        mean, variance, _ = found
+        nearby = None
+        if self.likelihood.uses_nearby:
+            nearby = self._nearby(found, direction, lists, own)
         # Repetitions of the row remain, as another observation of the function.
         rest = self.table.weight[own] - chunk.weights * chunk.precisions
         repeated = rest > 1e-9 * self.table.weight[own]
@@ -277,7 +363,7 @@ class LocalSolution(Fields):
         gain = variance[:, 0] / (variance[:, 0] + noise)
         others = np.where(repeated, others, 0.0)
         updated = mean[:, 0] + gain * (others - mean[:, 0])
-        return Marginals(updated[:, None], variance * (1 - gain)[:, None])
+        return Marginals(updated[:, None], variance * (1 - gain)[:, None], nearby)
 
     def lists(
         self,
@@ -285,7 +371,12 @@ class LocalSolution(Fields):
         own: Int[np.ndarray, " rows"] | None = None,
     ) -> Int[np.ndarray, "rows k"]:
         """The stored rows nearest to each direction, without the rows ``own``."""
-        k = min(self.n_neighbors, len(self.table))
+        return self._nearest(direction, self.n_neighbors, own)
+
+    def _nearest(
+        self, direction: np.ndarray, k: int, own: np.ndarray | None = None
+    ) -> Int[np.ndarray, "rows k"]:
+        k = min(k, len(self.table) - (own is not None))
         if k == 0:
             return np.zeros((len(direction), 0), np.int32)
         return self._index.query(direction, k, own)[0]
@@ -327,7 +418,9 @@ class LocalSolution(Fields):
 
     def with_table(self, table: StoredTable, sums: FeatureSums) -> "LocalSolution":
         """The same process with other stored rows."""
-        return dataclasses.replace(self, table=table, sums=sums, bound=np.nan)
+        return dataclasses.replace(
+            self, table=table, sums=sums, bound=np.nan, squares=None
+        )
 
     def sums_of(self, table: StoredTable) -> FeatureSums:
         """The sums of some rows."""

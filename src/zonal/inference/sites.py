@@ -264,7 +264,8 @@ def _visit(
 ) -> tuple[float, list[Statistics], Sites]:
     """A chunk's expected log density, the sums of its next sites, and the sites."""
     unit, radial = frame.unit_features(chunk.x)
-    mean, variance = marginals_of(predictors, offsets, frame, unit, radial)
+    found = marginals_of(predictors, offsets, frame, unit, radial)
+    mean, variance = found.mean, found.variance
     weight = chunk.weights
     expected = likelihood.expected(chunk, mean, variance)
     precision = np.clip(-2 * expected.variance_bar, _LEAST_PRECISION, _MOST_PRECISION)

@@ -49,7 +49,8 @@ class Solution(Fields):
     ``statistics`` are sums over rows for each function: of targets and precisions for
     normal noise, and of sites otherwise. ``proposed`` are the sums for the next pass,
     which are the same at the fixed point. ``factors`` scale the uncaptured variance in
-    the bound. A ``lift`` above zero indicates that rounding of the sums affects the
+    the bound. ``sizes`` are weights of the features that predict how large residuals
+    are, for noise that varies. A ``lift`` above zero indicates that rounding of the sums affects the
     bound. ``dtype`` is the precision of predicted variances; None chooses it by size.
     """
 
@@ -66,6 +67,7 @@ class Solution(Fields):
     factors: tuple[float, ...] = ()
     proposed: tuple[Statistics, ...] = ()
     sites: Sites | None = None
+    sizes: Float[np.ndarray, " features"] | None = None
 
     @property
     def rows(self) -> float:
@@ -105,7 +107,13 @@ class Solution(Fields):
     def marginals(self) -> Callable[[Chunk], Marginals]:
         """A function from standardised rows to the marginals of all functions."""
         first = self.posteriors[0]
-        return marginals(self.posteriors, self.offsets, first.frame, first.precision)
+        return marginals(
+            self.posteriors,
+            self.offsets,
+            first.frame,
+            first.precision,
+            sizes=self.sizes,
+        )
 
     @property
     def effective_parameters(self) -> float:
@@ -125,8 +133,13 @@ class Solution(Fields):
                 f"{type(self.likelihood).__name__} has no leave-one-out predictions in "
                 "closed form; predict rows that were not fitted to"
             )
-        mean, variance = self.posteriors[0].left_out(chunk)
-        return Marginals(mean[:, None] + self.offsets, variance[:, None])
+        first = self.posteriors[0]
+        mean, variance, _ = first.left_out(chunk)
+        nearby = None
+        if self.sizes is not None:
+            unit, radial = first.frame.unit_features(chunk.x)
+            nearby = (radial * (unit @ self.sizes))[:, None]
+        return Marginals(mean[:, None] + self.offsets, variance[:, None], nearby)
 
     def sample_functions(
         self, count: int, seed: int = 0

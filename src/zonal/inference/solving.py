@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from zonal.engine.bound import evaluate
 from zonal.engine.features import quiet_phases, whiten
-from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import marginals
 from zonal.engine.precision import check_sums, refine, suited_dtype
 from zonal.engine.scales import fit_scales
@@ -29,12 +28,11 @@ from zonal.likelihoods.base import Likelihood
 from zonal.prior.process import Process
 from zonal.tables.chunks import Chunk
 from zonal.tables.sampling import thin
-from zonal.tables.sources import Source, source_of
+from zonal.tables.sources import Source
 
 __all__ = [
     "Preparation",
     "add_rows",
-    "calibrate",
     "forget_rows",
     "merge_rows",
     "solve",
@@ -226,20 +224,6 @@ def _refit(sample: Chunk, state: Solution) -> tuple[tuple[Process, ...], Likelih
     frame = whiten(state.processes[0].basis)
     predict = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
     return processes, state.likelihood.refit(rows, *predict(rows))
-
-
-def calibrate(solution: Any, rows: Chunk) -> Any:
-    """The solution with its likelihood calibrated on leave-one-out residuals.
-
-    The rows are standardised and among the fitted rows. Only normal noise is
-    calibrated; solutions with other likelihoods are returned unchanged.
-    """
-    if not solution.likelihood.conjugate:
-        return solution
-    parts = list(chunk_results(solution.left_out, source_of(rows)))
-    mean, variance = map(np.concatenate, zip(*parts, strict=True))
-    likelihood = solution.likelihood.calibrate(rows, mean, variance)
-    return dataclasses.replace(solution, likelihood=likelihood)
 
 
 @functools.singledispatch

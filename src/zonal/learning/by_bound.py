@@ -479,7 +479,7 @@ class Learner:
                 by_output(self.sample), by_output(self.held_out), strict=True
             ):
                 posterior = Posterior(process, collect(frame, source_of(rows)))
-                mean, variance = posterior.predict(validation.x)
+                mean, variance, _ = posterior.predict(validation.x)
                 density += Gaussian(process.noise).log_density(
                     validation, mean[:, None], variance[:, None]
                 )

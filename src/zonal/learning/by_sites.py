@@ -194,6 +194,6 @@ class SiteLearner(Learner):
         with quiet_phases():
             frame = whiten(process.basis)
             at = marginals(state.posteriors, self.problem.offsets, frame)
-            mean, variance = at(validation)
+            mean, variance, _ = at(validation)
         density = self.likelihood.log_density(validation, mean, variance)
         return float(np.average(density, weights=validation.weight))

@@ -56,6 +56,8 @@ class Likelihood(abc.ABC):
     conjugate: bool = False
     #: Whether each row may have an exposure, which multiplies the rate of its target.
     takes_exposure: bool = False
+    #: Whether the width of errors depends on residuals near a row.
+    uses_nearby: bool = False
     #: Whether targets are classes.
     classifies: bool = False
 
@@ -88,14 +90,18 @@ class Likelihood(abc.ABC):
 
     def sampler(
         self, count: int, generator: np.random.Generator
-    ) -> Callable[[Chunk, Latents, np.ndarray], Float[np.ndarray, "rows samples"]]:
+    ) -> Callable[
+        [Chunk, Latents, Latents, np.ndarray], Float[np.ndarray, "rows samples"]
+    ]:
         """A function that draws a target for each of ``count`` drawn functions.
 
-        It is called for each block of rows, with the rows, the functions' means, and
-        the drawn functions of shape (rows, samples, latents).
+        It is called for each block of rows, with the rows, the functions' marginal
+        means and variances, and the drawn functions of shape (rows, samples, latents).
         """
 
-        def draw(rows: Chunk, mean: Latents, f: np.ndarray) -> np.ndarray:
+        def draw(
+            rows: Chunk, mean: Latents, variance: Latents, f: np.ndarray
+        ) -> np.ndarray:
             return np.column_stack(
                 [self.draw(rows, f[:, index], generator) for index in range(count)]
             )

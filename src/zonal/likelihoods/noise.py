@@ -1,156 +1,45 @@
-"""Normal noise, and its calibration on leave-one-out residuals.
+"""Normal noise, and the law of a new target at each row.
 
-A Gaussian process predicts normal targets. Real residuals often have a sharper peak and
-heavier tails, and predicted standard deviations are too wide where features do not
-capture the whole kernel. Leave-one-out predictions (`zonal.engine.posterior`, one pass)
-reveal both. Standardised residuals are fitted by a mixture of centred normals of fixed
-widths, which can represent normals of random width such as Student's t and Laplace.
-Their shares maximise a concave likelihood without settings, by expectation
-maximisation. The mean does not change.
+A Gaussian process predicts normal targets, with the same noise everywhere. Held-out
+predictions reveal how errors differ from that. `Gaussian.calibrate` chooses between
+three laws by the log density of errors that took no part in their fit: the plain normal
+of the process, one shape for all rows (`zonal.likelihoods.shape`), and a width and a
+shape for each row (`zonal.likelihoods.row_law`). The mean does not change.
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
-from scipy.optimize.elementwise import find_root
-from scipy.special import ndtr, ndtri
+from jaxtyping import Float, Int
 
 from zonal.likelihoods.base import Expected
 from zonal.likelihoods.reals import RealLikelihood
+from zonal.likelihoods.row_law import Errors, RowLaw, for_each_shape
+from zonal.likelihoods.shape import Calibration
 from zonal.prior.parameters import POSITIVE, Number, check_values, parameter
 from zonal.saving import savable
 from zonal.tables.chunks import Chunk
+from zonal.tables.sampling import row_bits
 
 __all__ = ["Calibration", "Gaussian"]
 
-# From 1/64 to 16 times the predicted standard deviation.
-_WIDTHS = 2.0 ** np.arange(-6, 4.5, 0.5)
-# Total weight of the normal pseudo-residuals that are added to the residuals.
-_PSEUDO_ROWS = 10
-_MOST_STEPS = 500
-# Similar residuals are taken together, at most this many groups of them.
-_MOST_GROUPS = 1000
-_LEAST_GAIN = 1e-8
-_LEAST_SHARE = 1e-5
-_FARTHEST = 1e6
+# A more detailed law has to gain this much density per row on rows that took no part,
+# and as many standard errors of the gain.
+_LEAST_GAIN, _LEAST_ERRORS = 2e-3, 1.0
+# Rows that are needed to try a law per row.
+_LEAST_ROWS = 40
+# A target has few values if a value is shared by two rows or more, on average; the
+# distance between its values is a low quantile, because some values are missing.
+_FEW_VALUES, _STEP_QUANTILE = 0.5, 0.1
 
 
-@savable
-@dataclasses.dataclass(frozen=True)
-class Calibration:
-    """The distribution of a target in units of its predicted standard deviation.
+class _Law(NamedTuple):
+    """The width at each row, and the index of its shape, or None for a single one."""
 
-    A mixture of centred normals with ``widths`` and ``shares``; by default a single
-    normal of width one.
-
-    Examples
-    --------
-    >>> residuals = np.random.default_rng(0).laplace(size=5000)
-    >>> calibration = Calibration.of(residuals)
-    >>> calibration.quantiles(np.array([0.95])).round(1)  # of a normal: 1.6
-    array([2.3])
-    """
-
-    widths: tuple[float, ...] = (1.0,)
-    shares: tuple[float, ...] = (1.0,)
-
-    @property
-    def spread(self) -> float:
-        """The factor of the predicted variance of a target."""
-        return float(np.dot(self.shares, np.square(self.widths)))
-
-    @classmethod
-    def of(
-        cls,
-        residuals: Float[np.ndarray, " rows"],
-        weight: Float[np.ndarray, " rows"] | None = None,
-    ) -> "Calibration":
-        """The calibration fitted to standardised leave-one-out residuals."""
-        weight = np.ones(len(residuals)) if weight is None else weight
-        normal = ndtri((np.arange(2 * _PSEUDO_ROWS) + 0.5) / (2 * _PSEUDO_ROWS))
-        z = np.concatenate([residuals, normal])
-        counts = np.concatenate([weight, np.full(len(normal), 0.5)])
-        counts /= counts.sum()
-        # Farther residuals belong to the widest normal; clipping avoids overflow.
-        z = np.clip(np.nan_to_num(z, nan=0.0), -_FARTHEST, _FARTHEST)
-        z, counts = _grouped(np.abs(z), counts)
-        logs = -0.5 * (z[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
-        likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
-        shares, value = np.full(len(_WIDTHS), 1 / len(_WIDTHS)), -np.inf
-        for _ in range(_MOST_STEPS):
-            density = np.maximum(likelihoods @ shares, np.finfo(np.float64).tiny)
-            before, value = value, counts @ np.log(density)
-            if value - before < _LEAST_GAIN:
-                break
-            shares = shares * (likelihoods.T @ (counts / density))
-        used = shares > _LEAST_SHARE
-        shares = shares[used] / shares[used].sum()
-        return cls(tuple(_WIDTHS[used].tolist()), tuple(shares.tolist()))
-
-    def log_density(self, z: Float[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows"]:
-        """Log density at z."""
-        total = np.full(np.shape(z), -np.inf)
-        for width, share in zip(self.widths, self.shares, strict=True):
-            part = np.log(share / width) - 0.5 * (z / width) ** 2
-            total = np.logaddexp(total, part)
-        return total - 0.5 * np.log(2 * np.pi)
-
-    def distribution(self, z: Float[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows"]:
-        """Probability that a target is at most z."""
-        pairs = zip(self.widths, self.shares, strict=True)
-        return np.sum([share * ndtr(z / width) for width, share in pairs], axis=0)
-
-    def quantiles(
-        self, levels: Float[np.ndarray, " levels"]
-    ) -> Float[np.ndarray, " levels"]:
-        """Quantiles at the given levels."""
-        levels = np.asarray(levels, np.float64)
-        if self == Calibration():
-            return ndtri(levels)
-        # The quantiles of the widest normal are farther from zero.
-        reach = max(self.widths) * (1 + np.abs(ndtri(levels)))
-        return find_root(
-            lambda z, level: self.distribution(z) - level,
-            (-reach, reach),
-            args=(levels,),
-        ).x
-
-    def crps(self, z: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-        """Continuous ranked probability score (Grimit et al. 2006, equation 5)."""
-        widths, shares = np.array(self.widths), np.array(self.shares)
-        distance = sum(
-            share * _mean_distance(z, width)
-            for width, share in zip(widths, shares, strict=True)
-        )
-        pair_widths = np.hypot(widths[:, None], widths)
-        pairs = _mean_distance(np.zeros_like(pair_widths), pair_widths)
-        return distance - shares @ pairs @ shares / 2
-
-    def draw_widths(
-        self, shape: tuple[int, ...], generator: np.random.Generator
-    ) -> np.ndarray:
-        """Random widths, the factors of standard normal draws."""
-        return generator.choice(self.widths, size=shape, p=self.shares)
-
-
-def _grouped(z: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Groups of similar residuals: the root mean square of each, and its weight."""
-    if len(z) <= _MOST_GROUPS:
-        return z, weight
-    order = np.argsort(z, kind="stable")
-    starts = np.linspace(0, len(z), _MOST_GROUPS, endpoint=False).astype(np.int64)
-    total = np.add.reduceat(weight[order], starts)
-    squares = np.add.reduceat((weight * z**2)[order], starts)
-    return np.sqrt(squares / np.maximum(total, np.finfo(np.float64).tiny)), total
-
-
-def _mean_distance(z: np.ndarray, width: Any) -> np.ndarray:
-    """Mean distance between z and a centred normal variable of this width."""
-    scaled = z / width
-    density = np.exp(-0.5 * scaled**2) / np.sqrt(2 * np.pi)
-    return 2 * width * density + z * (2 * ndtr(scaled) - 1)
+    width: Float[np.ndarray, " rows"]
+    index: Int[np.ndarray, " rows"] | None
 
 
 @savable
@@ -165,6 +54,8 @@ class Gaussian(RealLikelihood):
     calibration
         Distribution of a new target about its mean, in units of its predicted standard
         deviation.
+    row_law
+        Instead of that, the width and shape of a new target at each row.
 
     Examples
     --------
@@ -177,6 +68,7 @@ class Gaussian(RealLikelihood):
     conjugate = True
     noise: Number = parameter(POSITIVE, default=0.1)
     calibration: Calibration = Calibration()
+    row_law: RowLaw | None = None
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -186,7 +78,13 @@ class Gaussian(RealLikelihood):
         return float(np.sqrt(self.noise))
 
     @property
+    def uses_nearby(self):
+        return self.row_law is not None
+
+    @property
     def described(self):
+        if self.row_law is not None:
+            return "errors", "per row", "their width follows from residuals nearby"
         tails = float(self.calibration.quantiles(np.array([0.975]))[0])
         return (
             "residuals",
@@ -195,9 +93,55 @@ class Gaussian(RealLikelihood):
         )
 
     def calibrate(self, rows, mean, variance):
-        z = (rows.targets - mean[:, 0]) / self._unit(rows, variance)
-        calibration = Calibration.of(z, rows.weights)
-        return dataclasses.replace(self, calibration=calibration)
+        errors = Errors(
+            rows.targets - mean[:, 0],
+            self._unit(rows, variance),
+            mean[:, 0],
+            rows.nearby,
+            rows.weights,
+            _step_of(rows.targets),
+        )
+        plain = dataclasses.replace(self, calibration=Calibration(), row_law=None)
+        laws = [plain._with_one_shape, plain._with_row_law, plain._with_shapes]
+        if len(errors) < _LEAST_ROWS:
+            return plain._with_one_shape(errors)
+        first, second = _halves(len(errors))
+        held_out = np.concatenate([second, first])
+
+        def densities(law: Callable[[Errors], "Gaussian"]) -> np.ndarray:
+            parts = [(first, second), (second, first)]
+            return np.concatenate(
+                [law(errors[own])._densities(errors[other]) for own, other in parts]
+            )
+
+        weight = errors.weight[held_out] / errors.weight.sum()
+        best, highest = None, plain._densities(errors[held_out])
+        for law in laws:
+            candidate = densities(law)
+            gain = candidate - highest
+            mean_gain = weight @ gain
+            error = np.sqrt(weight**2 @ (gain - mean_gain) ** 2)
+            if mean_gain > max(_LEAST_GAIN, _LEAST_ERRORS * error):
+                best, highest = law, candidate
+        return plain if best is None else best(errors)
+
+    def _with_one_shape(self, errors: Errors) -> "Gaussian":
+        shape = Calibration.of(errors.standardised, errors.weight)
+        return dataclasses.replace(self, calibration=shape)
+
+    def _with_row_law(self, errors: Errors) -> "Gaussian":
+        return dataclasses.replace(self, row_law=RowLaw.of(errors))
+
+    def _with_shapes(self, errors: Errors) -> "Gaussian":
+        return dataclasses.replace(self, row_law=RowLaw.of(errors, several=True))
+
+    def _densities(self, errors: Errors) -> Float[np.ndarray, " rows"]:
+        """Log densities of errors under this law."""
+        law = self._law_of(errors.unit, errors.mean, errors.nearby)
+        z = errors.error / law.width
+        return self._by_shape(law, lambda shape, z: shape.log_density(z), z) - np.log(
+            law.width
+        )
 
     def expected(self, rows, mean, variance):
         noise = float(self.noise) / rows.precisions
@@ -207,29 +151,64 @@ class Gaussian(RealLikelihood):
         return Expected(value, (error / noise)[:, None], (-0.5 / noise)[:, None])
 
     def _unit(self, rows: Chunk, variance: np.ndarray) -> np.ndarray:
-        """Standard deviation of a new target before calibration."""
+        """Predicted standard deviation of a new target."""
         return np.sqrt(variance[:, 0] + float(self.noise) / rows.precisions)
 
+    def _law(self, rows: Chunk, mean: np.ndarray, variance: np.ndarray) -> _Law:
+        return self._law_of(self._unit(rows, variance), mean[:, 0], rows.nearby)
+
+    def _law_of(
+        self, unit: np.ndarray, mean: np.ndarray, nearby: np.ndarray | None
+    ) -> _Law:
+        """The width and shape of a new target at each row."""
+        if self.row_law is None:
+            return _Law(unit, None)
+        width = self.row_law.width(unit, mean, nearby)
+        return _Law(width, self.row_law.shape_index(width))
+
+    def _by_shape(
+        self,
+        law: _Law,
+        function: Callable[[Calibration, np.ndarray], np.ndarray],
+        values: np.ndarray,
+    ) -> np.ndarray:
+        """A function of each row's shape and value."""
+        shapes = (self.calibration,)
+        if self.row_law is not None:
+            shapes = self.row_law.shapes
+        return for_each_shape(shapes, law.index, function, values)
+
     def log_density(self, rows, mean, variance):
-        unit = self._unit(rows, variance)
-        z = (rows.targets - mean[:, 0]) / unit
-        return self.calibration.log_density(z) - np.log(unit)
+        law = self._law(rows, mean, variance)
+        z = (rows.targets - mean[:, 0]) / law.width
+        density = self._by_shape(law, lambda shape, z: shape.log_density(z), z)
+        return density - np.log(law.width)
 
     def distribution(self, rows, mean, variance):
-        z = (rows.targets - mean[:, 0]) / self._unit(rows, variance)
-        return self.calibration.distribution(z)
+        law = self._law(rows, mean, variance)
+        z = (rows.targets - mean[:, 0]) / law.width
+        return self._by_shape(law, lambda shape, z: shape.distribution(z), z)
 
     def crps(self, rows, mean, variance):
-        unit = self._unit(rows, variance)
-        return unit * self.calibration.crps((rows.targets - mean[:, 0]) / unit)
+        law = self._law(rows, mean, variance)
+        z = (rows.targets - mean[:, 0]) / law.width
+        return law.width * self._by_shape(law, lambda shape, z: shape.crps(z), z)
 
     def spread(self, rows, mean, variance):
-        unit = self._unit(rows, variance)
-        return mean[:, 0], self.calibration.spread * unit**2
+        law = self._law(rows, mean, variance)
+
+        def spreads(shape: Calibration, width: np.ndarray) -> np.ndarray:
+            return shape.spread * width**2
+
+        return mean[:, 0], self._by_shape(law, spreads, law.width)
 
     def quantiles(self, levels, rows, mean, variance):
-        unit = self._unit(rows, variance)[:, None]
-        return mean[:, :1] + unit * self.calibration.quantiles(levels)
+        law = self._law(rows, mean, variance)
+
+        def scaled(shape: Calibration, width: np.ndarray) -> np.ndarray:
+            return width[:, None] * shape.quantiles(levels)
+
+        return mean[:, :1] + self._by_shape(law, scaled, law.width)
 
     def draw(self, rows, f, generator):
         deviation = np.sqrt(float(self.noise) / rows.precisions)
@@ -243,19 +222,38 @@ class Gaussian(RealLikelihood):
         count: int,
         generator: np.random.Generator,
     ) -> Float[np.ndarray, "rows samples"]:
-        shape = len(mean), count
-        standard = generator.normal(size=shape)
-        standard *= self.calibration.draw_widths(shape, generator)
-        return mean[:, :1] + self._unit(rows, variance)[:, None] * standard
+        normal = generator.normal(size=(len(mean), count))
+        law = self._law(rows, mean, variance)
+        shaped = self._by_shape(law, lambda shape, z: shape.of_normal(z), normal)
+        return mean[:, :1] + law.width[:, None] * shaped
 
     def sampler(self, count, generator):
-        # One width per function, so that a function's draws at all rows are consistent.
-        widths = self.calibration.draw_widths((count,), generator)
-
-        def draw(rows: Chunk, mean: np.ndarray, f: np.ndarray) -> np.ndarray:
+        def draw(
+            rows: Chunk, mean: np.ndarray, variance: np.ndarray, f: np.ndarray
+        ) -> np.ndarray:
+            unit = self._unit(rows, variance)[:, None]
             noise = np.sqrt(float(self.noise) / rows.precisions)[:, None]
             residual = f[:, :, 0] - mean[:, :1]
             residual = residual + noise * generator.normal(size=residual.shape)
-            return mean[:, :1] + widths * residual
+            # The normals of a function keep their correlations between rows.
+            law = self._law(rows, mean, variance)
+            shaped = self._by_shape(
+                law, lambda shape, z: shape.of_normal(z), residual / unit
+            )
+            return mean[:, :1] + law.width[:, None] * shaped
 
         return draw
+
+
+def _halves(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two random halves of the rows."""
+    order = np.random.default_rng(row_bits(0)).permutation(count)
+    return order[: count // 2], order[count // 2 :]
+
+
+def _step_of(targets: Float[np.ndarray, " rows"]) -> float:
+    """The distance between values of a target that has few; 0 for other targets."""
+    values = np.unique(targets)
+    if len(values) < 2 or len(values) > _FEW_VALUES * len(targets):
+        return 0.0
+    return float(np.quantile(np.diff(values), _STEP_QUANTILE))

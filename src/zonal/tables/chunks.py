@@ -15,7 +15,8 @@ class Chunk:
     ``weight`` repeats a row: weight 2 is the row twice. ``precision`` is the known
     relative precision of a row: precision 4 means half the standard deviation of the
     noise. ``exposure`` multiplies the rate of a row if the target is a count. None
-    stands for ones.
+    stands for ones. ``nearby`` are sizes of residuals and targets near a row that is
+    predicted (`zonal.engine.nearby`).
     """
 
     x: Float[np.ndarray, "rows inputs"]
@@ -23,6 +24,7 @@ class Chunk:
     weight: Float[np.ndarray, " rows"] | None = None
     precision: Float[np.ndarray, " rows"] | None = None
     exposure: Float[np.ndarray, " rows"] | None = None
+    nearby: Float[np.ndarray, "rows sizes"] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -37,6 +39,7 @@ class Chunk:
             part(self.weight),
             part(self.precision),
             part(self.exposure),
+            part(self.nearby),
         )
 
     @property
@@ -53,9 +56,8 @@ class Chunk:
 
     @property
     def conditions(self) -> "Chunk":
-        """Precision and exposure alone, which a likelihood needs for new rows."""
-        nothing = np.empty((len(self), 0))
-        return Chunk(nothing, precision=self.precision, exposure=self.exposure)
+        """The rows without inputs and targets: what a likelihood needs of new rows."""
+        return dataclasses.replace(self, x=np.empty((len(self), 0)), y=None, weight=None)
 
     @property
     def weights(self) -> Float[np.ndarray, " rows"]:
@@ -112,6 +114,7 @@ def joined(chunks: list[Chunk]) -> Chunk:
         column("weight"),
         column("precision"),
         column("exposure"),
+        column("nearby"),
     )
 
 

@@ -1,0 +1,142 @@
+"""Calibration: the law of new targets, from errors of held-out predictions.
+
+With nearest rows, some rows are taken out of the solution and predicted from the others,
+whose residuals do not know them either. So errors and what is known at their rows are
+like those of new rows. A large table gives enough of them at once; of a small one,
+several parts are taken out in turn.
+
+With features alone, leave-one-out predictions have a closed form, and a ridge regression
+of the size of residuals on the features says how wide errors are at a row.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from zonal.engine.passes import chunk_results
+from zonal.engine.posterior import Marginals
+from zonal.inference.local import LocalSolution
+from zonal.inference.solution import Solution
+from zonal.inference.solving import forget_rows
+from zonal.tables.chunks import Chunk
+from zonal.tables.sampling import row_bits
+from zonal.tables.sources import Source, source_of
+
+__all__ = ["calibrate"]
+
+# Rows to predict in all, the share of a table that is taken out at once, and how often.
+_HELD_OUT = 5_000
+_SHARE = 0.2
+_MOST_PARTS = 5
+# With features alone: rows to predict, and the work (rows times squared features) that
+# takes a second or two.
+_MOST_ROWS = 20_000
+_LEAST_ROWS = 2_000
+_WORK = 1e10
+# Penalties of the regression of sizes, and a pseudo-square against residuals of zero.
+_PENALTIES = np.geomspace(0.1, 1e4, 11)
+_PSEUDO_SQUARE = 0.1
+
+
+@functools.singledispatch
+def calibrate(solution: Any, source: Source, seed: int = 0) -> Any:
+    """The solution with its likelihood calibrated on held-out errors.
+
+    The source has the standardised rows that were fitted. Only normal noise is
+    calibrated; solutions with other likelihoods are returned unchanged.
+    """
+    raise TypeError(f"cannot calibrate {type(solution).__name__}")
+
+
+@calibrate.register
+def _(solution: LocalSolution, source: Source, seed: int = 0) -> LocalSolution:
+    count = source.n_rows or int(solution.table.rows)
+    size = min(max(int(_SHARE * count), 1), _HELD_OUT)
+    n_parts = min(-(-_HELD_OUT // size), _MOST_PARTS)
+    rows = source.sample(min(n_parts * size, count), seed)
+    if len(rows) < 2:
+        return solution
+    order = np.random.default_rng(row_bits(seed)).permutation(len(rows))
+    parts = np.array_split(order, min(n_parts, len(rows)))
+    found = [_predict_without(solution, rows[part]) for part in parts]
+    marginals = _joined(found)
+    nearby = dataclasses.replace(rows[np.concatenate(parts)], nearby=marginals.nearby)
+    likelihood = solution.likelihood.calibrate(
+        nearby, marginals.mean, marginals.variance
+    )
+    solution = dataclasses.replace(solution, likelihood=likelihood)
+    if not likelihood.uses_nearby:
+        return solution
+    return dataclasses.replace(solution, squares=solution.known_squares)
+
+
+def _predict_without(solution: LocalSolution, rows: Chunk) -> Marginals:
+    """Marginals of rows, given the rows of the solution without them."""
+    others = forget_rows(solution, source_of(rows))
+    return others.predict(rows.x, nearby=len(others.table) > 1)
+
+
+def _joined(parts: list[Marginals]) -> Marginals:
+    nearby = [part.nearby for part in parts if part.nearby is not None]
+    return Marginals(
+        np.concatenate([part.mean for part in parts]),
+        np.concatenate([part.variance for part in parts]),
+        np.concatenate(nearby) if len(nearby) == len(parts) else None,
+    )
+
+
+@calibrate.register
+def _(solution: Solution, source: Source, seed: int = 0) -> Solution:
+    if not solution.likelihood.conjugate:
+        return solution
+    affordable = int(_WORK / solution.n_features**2)
+    rows = source.sample(min(max(affordable, _LEAST_ROWS), _MOST_ROWS), seed)
+    left_out = _joined(list(chunk_results(solution.left_out, source_of(rows))))
+    noise = float(solution.processes[0].noise) / rows.precisions
+    unit = np.sqrt(left_out.variance[:, 0] + noise)
+    residuals = (rows.targets - left_out.mean[:, 0]) / unit
+    unit_features, radial = solution.posteriors[0].frame.unit_features(rows.x)
+    features = unit_features * radial[:, None]
+    sizes, nearby = _fit_sizes(features, residuals, rows.weights)
+    known = dataclasses.replace(rows, nearby=nearby[:, None])
+    likelihood = solution.likelihood.calibrate(
+        known, left_out.mean, left_out.variance
+    )
+    return dataclasses.replace(
+        solution,
+        likelihood=likelihood,
+        sizes=sizes if likelihood.uses_nearby else None,
+    )
+
+
+def _fit_sizes(
+    features: Float[np.ndarray, "rows features"],
+    residuals: Float[np.ndarray, " rows"],
+    weight: Float[np.ndarray, " rows"],
+) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " rows"]]:
+    """Weights of features that predict the logarithm of the size of residuals.
+
+    Also returns the leave-one-out predictions of the rows. The penalty is the one whose
+    leave-one-out predictions are best.
+    """
+    log_size = 0.5 * np.log(residuals**2 + _PSEUDO_SQUARE)
+    target = log_size - np.average(log_size, weights=weight)
+    root = np.sqrt(weight)
+    scaled = features.astype(np.float64) * root[:, None]
+    energies, axes = np.linalg.eigh(scaled.T @ scaled)
+    projected = scaled @ axes
+    moment = projected.T @ (root * target)
+    best: tuple[float, np.ndarray, np.ndarray] | None = None
+    for penalty in _PENALTIES:
+        shrunk = moment / (np.maximum(energies, 0.0) + penalty)
+        leverage = projected**2 @ (1 / (np.maximum(energies, 0.0) + penalty))
+        predicted = features @ (axes @ shrunk)
+        error = (target - predicted) / np.maximum(1 - leverage, 1e-6)
+        loss = float(weight @ error**2)
+        if best is None or loss < best[0]:
+            best = loss, axes @ shrunk, target - error
+    assert best is not None, "there are penalties to choose from"
+    return best[1], best[2]

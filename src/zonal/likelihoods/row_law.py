@@ -1,0 +1,235 @@
+"""The width and shape of errors at each row.
+
+Errors of real tables are wider in some places than in others. How wide is visible in
+the leave-one-out residuals of the rows nearby, in the spread of their targets about the
+prediction, in the predicted standard deviation and in the prediction itself. A row's
+width is its predicted standard deviation times
+
+    exp(a + Σ_j b_j x_j),
+
+where x_j are these quantities, limited to the range in which they were seen. The
+coefficients maximise Student's t densities of held-out errors. What is left has a shape
+(`zonal.likelihoods.shape`): one for all rows, or several for narrow to wide rows.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import minimize
+from scipy.special import digamma, gammaln
+
+from zonal.likelihoods.shape import Calibration
+from zonal.saving import savable
+
+__all__ = ["Errors", "RowLaw"]
+
+# Range of the quantities that is kept: the share of rows beyond each end.
+_TAIL = 0.002
+# Weight of the squared coefficients, relative to the mean log density.
+_RIDGE = 1e-3
+# Added to squared standardised errors, so that errors of zero have a finite width.
+_LEAST_SQUARE = 1e-8
+# Limits of the degrees of freedom while the coefficients are fitted.
+_FREEDOM = (1.2, 50.0)
+# The width is at least this share of the distance between values of the target.
+_LEAST_STEP = 1 / 64
+# Rows per shape, and the largest number of shapes.
+_ROWS_PER_SHAPE, _MOST_SHAPES = 400, 5
+
+Rows = Float[np.ndarray, " rows"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Errors:
+    """Errors of held-out predictions, and what is known at each of their rows.
+
+    Parameters
+    ----------
+    error
+        Targets minus predicted means.
+    unit
+        Predicted standard deviations of the targets.
+    mean
+        Predicted means.
+    nearby
+        Logarithms of sizes of residuals and targets near each row
+        (`zonal.engine.nearby`); None if there are none.
+    weight
+        Weight of each row.
+    step
+        Distance between neighbouring values of a target that has few; 0 otherwise.
+    """
+
+    error: Rows
+    unit: Rows
+    mean: Rows
+    nearby: Float[np.ndarray, "rows sizes"] | None
+    weight: Rows
+    step: float = 0.0
+
+    def __getitem__(self, rows: np.ndarray) -> "Errors":
+        nearby = None if self.nearby is None else self.nearby[rows]
+        return Errors(
+            self.error[rows],
+            self.unit[rows],
+            self.mean[rows],
+            nearby,
+            self.weight[rows],
+            self.step,
+        )
+
+    def __len__(self) -> int:
+        return len(self.error)
+
+    @property
+    def standardised(self) -> Rows:
+        """Errors in units of their predicted standard deviations."""
+        return self.error / self.unit
+
+    @property
+    def known(self) -> Float[np.ndarray, "rows quantities"]:
+        """The quantities that a row's width depends on."""
+        return known_quantities(self.unit, self.mean, self.nearby)
+
+
+@savable
+@dataclasses.dataclass(frozen=True)
+class RowLaw:
+    """How the width and the shape of errors depend on what is known at a row.
+
+    Parameters
+    ----------
+    coefficients
+        a, then the b_j of the quantities.
+    low, high
+        The range of each quantity.
+    least
+        The smallest width.
+    shapes
+        Shapes of standardised errors, from narrow to wide rows.
+    limits
+        The widths that separate the shapes, in logarithms.
+
+    Examples
+    --------
+    >>> generator = np.random.default_rng(0)
+    >>> mean, one = generator.normal(size=4000), np.ones(4000)
+    >>> error = np.exp(mean) * generator.normal(size=4000)
+    >>> law = RowLaw.of(Errors(error, one, mean, None, one))
+    >>> law.width(one[:2], np.array([0.0, 2.0]), None).round()
+    array([1., 7.])
+    """
+
+    coefficients: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    least: float
+    shapes: tuple[Calibration, ...]
+    limits: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, errors: Errors, several: bool = False) -> "RowLaw":
+        """The law fitted to errors, with ``several`` shapes or one."""
+        known = errors.known
+        low, high = np.quantile(known, [_TAIL, 1 - _TAIL], axis=0)
+        coefficients = _fit_coefficients(errors, np.clip(known, low, high))
+        law = cls(
+            tuple(coefficients.tolist()),
+            tuple(low.tolist()),
+            tuple(high.tolist()),
+            _LEAST_STEP * errors.step,
+            (Calibration(),),
+        )
+        width = law.width(errors.unit, errors.mean, errors.nearby)
+        z = errors.error / width
+        if not several:
+            return dataclasses.replace(law, shapes=(Calibration.of(z, errors.weight),))
+        count = min(_MOST_SHAPES, max(len(errors) // _ROWS_PER_SHAPE, 1))
+        limits = np.quantile(np.log(width), np.arange(1, count) / count)
+        law = dataclasses.replace(law, limits=tuple(np.unique(limits).tolist()))
+        index = law.shape_index(width)
+        shapes = [
+            Calibration.of(z[index == group], errors.weight[index == group])
+            for group in range(len(law.limits) + 1)
+        ]
+        return dataclasses.replace(law, shapes=tuple(shapes))
+
+    def width(self, unit: Rows, mean: Rows, nearby: np.ndarray | None) -> Rows:
+        """The width of errors at rows with these predicted standard deviations."""
+        known = np.clip(known_quantities(unit, mean, nearby), self.low, self.high)
+        factor = self.coefficients[0] + known @ np.array(self.coefficients[1:])
+        return np.hypot(unit * np.exp(factor), self.least)
+
+    def shape_index(self, width: Rows) -> Int[np.ndarray, " rows"]:
+        """The index of each row's shape."""
+        return np.searchsorted(np.array(self.limits), np.log(width), side="right")
+
+
+def known_quantities(
+    unit: Rows, mean: Rows, nearby: np.ndarray | None
+) -> Float[np.ndarray, "rows quantities"]:
+    """What a row's width depends on, a column for each quantity."""
+    columns = [np.log(unit), mean, mean**2]
+    return np.column_stack(columns if nearby is None else [*columns, nearby])
+
+
+def _fit_coefficients(
+    errors: Errors, known: np.ndarray
+) -> Float[np.ndarray, " coefficients"]:
+    """The coefficients that maximise Student's t densities of standardised errors."""
+    centre, width = known.mean(axis=0), known.std(axis=0)
+    width = np.where(width > 1e-9, width, np.inf)
+    columns = np.column_stack([np.ones(len(known)), (known - centre) / width])
+    squares = errors.standardised**2 + _LEAST_SQUARE
+    weight = errors.weight / errors.weight.sum()
+    start = np.zeros(columns.shape[1] + 1)
+    start[0] = 0.5 * np.log(np.median(squares))
+    start[-1] = np.log(4.0)
+    fit = minimize(
+        functools.partial(_loss, columns, squares, weight),
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-25.0, 25.0)] * columns.shape[1] + [tuple(np.log(_FREEDOM))],
+    )
+    slopes = fit.x[1:-1] / width
+    return np.concatenate([[fit.x[0] - slopes @ centre], slopes])
+
+
+def _loss(
+    columns: np.ndarray, squares: np.ndarray, weight: np.ndarray, vector: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Mean negative log density plus the ridge, and its gradient."""
+    slopes, freedom = vector[:-1], np.exp(vector[-1])
+    factor = columns @ slopes
+    ratio = squares * np.exp(-2 * factor) / freedom
+    constant = gammaln((freedom + 1) / 2) - gammaln(freedom / 2)
+    constant -= 0.5 * np.log(freedom * np.pi)
+    density = constant - factor - (freedom + 1) / 2 * np.log1p(ratio)
+    pull = (freedom + 1) * ratio / (1 + ratio)
+    by_factor = columns.T @ (weight * (pull - 1))
+    by_freedom = digamma((freedom + 1) / 2) - digamma(freedom / 2) - 1 / freedom
+    by_freedom = 0.5 * (by_freedom - weight @ np.log1p(ratio) + weight @ pull / freedom)
+    ridge = _RIDGE * np.concatenate([[0.0], slopes[1:]])
+    loss = -weight @ density + 0.5 * ridge @ slopes
+    return loss, np.append(ridge - by_factor, -freedom * by_freedom)
+
+
+def for_each_shape(
+    shapes: tuple[Calibration, ...],
+    index: Int[np.ndarray, " rows"] | None,
+    function: Callable[[Calibration, np.ndarray], np.ndarray],
+    values: np.ndarray,
+) -> np.ndarray:
+    """A function of shape and values, for rows whose shapes have these indices."""
+    if index is None or len(shapes) == 1:
+        return function(shapes[0], values)
+    parts = [(index == group, shape) for group, shape in enumerate(shapes)]
+    found = [(rows, function(shape, values[rows])) for rows, shape in parts]
+    result = np.empty((len(values), *found[0][1].shape[1:]))
+    for rows, part in found:
+        result[rows] = part
+    return result
