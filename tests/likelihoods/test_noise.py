@@ -17,7 +17,6 @@ from zonal import (
     SphericalGPRegressor,
     fit,
 )
-from zonal.inference.solving import calibrate
 from zonal.tables.chunks import Chunk
 
 GENERATOR = np.random.default_rng(0)
@@ -36,52 +35,6 @@ def rows(count, noise, seed):
 
 def heavy(generator, count):
     return 0.2 * generator.standard_t(3.5, count)
-
-
-SHAPES = {
-    "student": student(4, scale=0.7),
-    "wide": norm(scale=3.0),
-    "narrow": norm(scale=0.05),
-    "laplace": laplace(scale=0.5),
-}
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_shapes_are_recovered(name):
-    truth = SHAPES[name]
-    found = Calibration.of(truth.rvs(20_000, random_state=0))
-    levels = np.array([0.6, 0.75, 0.9, 0.975, 0.995])
-    assert np.allclose(found.quantiles(levels), truth.ppf(levels), rtol=0.08)
-    assert np.allclose(found.quantiles(1 - levels), -found.quantiles(levels))
-    z = truth.rvs(5000, random_state=1)
-    assert found.log_density(z).mean() > truth.logpdf(z).mean() - 0.01
-
-
-def test_a_plain_calibration_is_the_normal():
-    z = np.linspace(-4, 4, 9)
-    assert np.allclose(Calibration().log_density(z), norm.logpdf(z))
-    assert np.allclose(Calibration().distribution(z), norm.cdf(z))
-    assert np.allclose(Calibration().quantiles(np.array([0.1])), norm.ppf(0.1))
-    assert Calibration().spread == 1
-
-
-def test_no_residuals_change_nothing_and_weight_is_repetition():
-    none = Calibration.of(np.zeros(0))
-    assert np.sqrt(none.spread) == pytest.approx(1, abs=0.1)
-    z = GENERATOR.standard_t(5, 200)
-    twice = Calibration.of(np.concatenate([z, z]))
-    weighted = Calibration.of(z, np.full(200, 2.0))
-    assert twice.widths == weighted.widths
-    assert np.allclose(twice.shares, weighted.shares)
-
-
-def test_residuals_beyond_all_measure_leave_something_finite():
-    for far in (700.0, 1e9, 1e300, np.inf):
-        found = Calibration.of(np.array([far] * 50 + [-far] * 50))
-        assert max(found.widths) == 16
-        assert 100 < found.spread <= 256
-        assert np.isfinite(found.quantiles(np.array([1e-9, 1 - 1e-9]))).all()
-    assert Calibration.of(np.array([np.nan])).spread == pytest.approx(1, abs=0.2)
 
 
 MIXED = Calibration((0.1, 1.0, 3.0), (0.3, 0.5, 0.2))
@@ -136,23 +89,6 @@ def test_intervals_hold_what_they_promise_where_noise_has_tails(kind):
     ).log_density(y_test)
     assert gain.mean() > 0.02
     assert np.array_equal(model.predict(x_test).mean, plain.predict(x_test).mean)
-
-
-@pytest.mark.parametrize("kind", SHORT)
-def test_residuals_are_those_of_refits(kind):
-    x, y = rows(60, heavy, 3)
-    model = fit(ArraySource(x, y), dataclasses.replace(SHORT[kind], calibrated=False))
-    assert model.likelihood.calibration == Calibration()
-    residuals = []
-    for row in range(60):
-        one = ArraySource(x[row : row + 1], y[row : row + 1])
-        guess = model.forget(one).predict(x[row : row + 1])
-        residuals.append((y[row] - guess.mean[0]) / np.sqrt(guess.variance_y[0]))
-    standardised = model.scaling.chunk(next(ArraySource(x, y).chunks(60)))
-    found = calibrate(model.solution, standardised).likelihood.calibration
-    expected = Calibration.of(np.array(residuals))
-    levels = np.array([0.6, 0.9, 0.99])
-    assert np.allclose(found.quantiles(levels), expected.quantiles(levels), rtol=1e-2)
 
 
 def test_drawn_targets_have_the_calibrated_shape():

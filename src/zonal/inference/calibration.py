@@ -6,7 +6,7 @@ like those of new rows. A large table gives enough of them at once; of a small o
 several parts are taken out in turn.
 
 With features alone, leave-one-out predictions have a closed form, and a ridge regression
-of the size of residuals on the features says how wide errors are at a row.
+of the size of residuals on columns and features says how wide errors are at a row.
 """
 
 import dataclasses
@@ -14,10 +14,10 @@ import functools
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals
+from zonal.engine.size_trend import SizeTrend, fit_ridge, log_sizes, pieces
 from zonal.inference.local import LocalSolution
 from zonal.inference.solution import Solution
 from zonal.inference.solving import forget_rows
@@ -36,9 +36,8 @@ _MOST_PARTS = 5
 _MOST_ROWS = 20_000
 _LEAST_ROWS = 2_000
 _WORK = 1e10
-# Penalties of the regression of sizes, and a pseudo-square against residuals of zero.
-_PENALTIES = np.geomspace(0.1, 1e4, 11)
-_PSEUDO_SQUARE = 0.1
+# Most rows of the regression of sizes on columns.
+_TREND_ROWS = 20_000
 
 
 @functools.singledispatch
@@ -68,15 +67,28 @@ def _(solution: LocalSolution, source: Source, seed: int = 0) -> LocalSolution:
         nearby, marginals.mean, marginals.variance
     )
     solution = dataclasses.replace(solution, likelihood=likelihood)
-    if not likelihood.uses_nearby:
-        return solution
-    return dataclasses.replace(solution, squares=solution.known_squares)
+    return _with_sizes(solution) if likelihood.uses_nearby else solution
 
 
 def _predict_without(solution: LocalSolution, rows: Chunk) -> Marginals:
     """Marginals of rows, given the rows of the solution without them."""
     others = forget_rows(solution, source_of(rows))
-    return others.predict(rows.x, nearby=len(others.table) > 1)
+    if len(others.table) < 2:
+        return others.predict(rows.x)
+    return _with_sizes(others).predict(rows.x, nearby=True)
+
+
+def _with_sizes(solution: LocalSolution) -> LocalSolution:
+    """The solution with the residuals of its rows, and their trend along columns."""
+    table, squares = solution.table, solution.known_squares
+    rows = np.flatnonzero(np.isfinite(squares))
+    if len(rows) > _TREND_ROWS:
+        generator = np.random.default_rng(row_bits(0))
+        rows = np.sort(generator.choice(rows, _TREND_ROWS, replace=False))
+    trend, _ = SizeTrend.fit(
+        table.x[rows], squares[rows].astype(np.float64), table.weight[rows]
+    )
+    return dataclasses.replace(solution, squares=squares, trend=trend)
 
 
 def _joined(parts: list[Marginals]) -> Marginals:
@@ -97,46 +109,22 @@ def _(solution: Solution, source: Source, seed: int = 0) -> Solution:
     left_out = _joined(list(chunk_results(solution.left_out, source_of(rows))))
     noise = float(solution.processes[0].noise) / rows.precisions
     unit = np.sqrt(left_out.variance[:, 0] + noise)
-    residuals = (rows.targets - left_out.mean[:, 0]) / unit
-    unit_features, radial = solution.posteriors[0].frame.unit_features(rows.x)
-    features = unit_features * radial[:, None]
-    sizes, nearby = _fit_sizes(features, residuals, rows.weights)
+    squares = ((rows.targets - left_out.mean[:, 0]) / unit) ** 2
+    features, radial = solution.posteriors[0].frame.unit_features(rows.x)
+    knots = SizeTrend.knots_of(rows.x)
+    along = pieces(rows.x, knots)
+    slopes, nearby = fit_ridge(
+        np.hstack([along, features * radial[:, None]]),
+        log_sizes(squares),
+        rows.weights,
+    )
+    n_pieces = along.shape[1]
+    trend = SizeTrend.of_slopes(knots, slopes[:n_pieces])
     known = dataclasses.replace(rows, nearby=nearby[:, None])
     likelihood = solution.likelihood.calibrate(
         known, left_out.mean, left_out.variance
     )
-    return dataclasses.replace(
-        solution,
-        likelihood=likelihood,
-        sizes=sizes if likelihood.uses_nearby else None,
-    )
-
-
-def _fit_sizes(
-    features: Float[np.ndarray, "rows features"],
-    residuals: Float[np.ndarray, " rows"],
-    weight: Float[np.ndarray, " rows"],
-) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " rows"]]:
-    """Weights of features that predict the logarithm of the size of residuals.
-
-    Also returns the leave-one-out predictions of the rows. The penalty is the one whose
-    leave-one-out predictions are best.
-    """
-    log_size = 0.5 * np.log(residuals**2 + _PSEUDO_SQUARE)
-    target = log_size - np.average(log_size, weights=weight)
-    root = np.sqrt(weight)
-    scaled = features.astype(np.float64) * root[:, None]
-    energies, axes = np.linalg.eigh(scaled.T @ scaled)
-    projected = scaled @ axes
-    moment = projected.T @ (root * target)
-    best: tuple[float, np.ndarray, np.ndarray] | None = None
-    for penalty in _PENALTIES:
-        shrunk = moment / (np.maximum(energies, 0.0) + penalty)
-        leverage = projected**2 @ (1 / (np.maximum(energies, 0.0) + penalty))
-        predicted = features @ (axes @ shrunk)
-        error = (target - predicted) / np.maximum(1 - leverage, 1e-6)
-        loss = float(weight @ error**2)
-        if best is None or loss < best[0]:
-            best = loss, axes @ shrunk, target - error
-    assert best is not None, "there are penalties to choose from"
-    return best[1], best[2]
+    solution = dataclasses.replace(solution, likelihood=likelihood)
+    if not likelihood.uses_nearby:
+        return solution
+    return dataclasses.replace(solution, trend=trend, sizes=slopes[n_pieces:])

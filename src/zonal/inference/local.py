@@ -19,6 +19,7 @@ from zonal.engine.local import StoredRows, conditionals
 from zonal.engine.nearby import nearby_sizes
 from zonal.engine.neighbours import Neighbours
 from zonal.engine.posterior import Marginals, normals_of_rows
+from zonal.engine.size_trend import SizeTrend
 from zonal.inference.joint import JointDraw, joint_covariance
 from zonal.inference.solving import add_rows, forget_rows, merge_rows, without_rows
 from zonal.likelihoods.base import Likelihood
@@ -174,7 +175,8 @@ class LocalSolution(Fields):
     ``sums`` are those of the stored rows. ``bound`` is the sum of leave-one-out log
     densities of the rows, estimated on a sample of them; NaN after rows were added or
     forgotten. ``squares`` are the squared standardised leave-one-out residuals of the
-    stored rows, for noise that varies; None where they are not computed yet.
+    stored rows, and ``trend`` is their trend along columns, for noise that varies; None
+    where they are not computed yet.
     """
 
     features: GlobalFeatures
@@ -184,6 +186,7 @@ class LocalSolution(Fields):
     sums: FeatureSums
     bound: float = np.nan
     squares: Float[np.ndarray, " distinct"] | None = None
+    trend: SizeTrend | None = None
 
     @classmethod
     def solve(
@@ -272,10 +275,11 @@ class LocalSolution(Fields):
         found = _clipped(self.given.predict(self.given.queries(direction, radial), lists))
         if not nearby:
             return found
-        return found._replace(nearby=self._nearby(found, direction, lists))
+        return found._replace(nearby=self._nearby(x, found, direction, lists))
 
     def _nearby(
         self,
+        x: np.ndarray,
         found: Marginals,
         direction: np.ndarray,
         lists: np.ndarray,
@@ -285,7 +289,7 @@ class LocalSolution(Fields):
         if lists.shape[1] < _LEAST_NEARBY:
             lists = self._nearest(direction, _LEAST_NEARBY, own)
         variance = found.variance[:, 0] + float(self.process.noise)
-        return nearby_sizes(
+        sizes = nearby_sizes(
             lists,
             self.known_squares,
             self.table.y,
@@ -294,6 +298,8 @@ class LocalSolution(Fields):
             found.mean[:, 0],
             np.sqrt(variance),
         )
+        assert self.trend is not None, "calibration has found the trend"
+        return np.column_stack([sizes, self.trend.at(_stored_inputs(x))])
 
     @functools.cached_property
     def known_squares(self) -> Float[np.ndarray, " distinct"]:
@@ -352,7 +358,7 @@ class LocalSolution(Fields):
         mean, variance, _ = found
         nearby = None
         if self.likelihood.uses_nearby:
-            nearby = self._nearby(found, direction, lists, own)
+            nearby = self._nearby(chunk.x, found, direction, lists, own)
         # Repetitions of the row remain, as another observation of the function.
         rest = self.table.weight[own] - chunk.weights * chunk.precisions
         repeated = rest > 1e-9 * self.table.weight[own]

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.engine.posterior import Marginals, Posterior, marginals
+from zonal.engine.size_trend import SizeTrend
 from zonal.engine.statistics import Statistics
 from zonal.likelihoods.base import Likelihood
 from zonal.prior.parameters import Fields
@@ -49,8 +50,8 @@ class Solution(Fields):
     ``statistics`` are sums over rows for each function: of targets and precisions for
     normal noise, and of sites otherwise. ``proposed`` are the sums for the next pass,
     which are the same at the fixed point. ``factors`` scale the uncaptured variance in
-    the bound. ``sizes`` are weights of the features that predict how large residuals
-    are, for noise that varies. A ``lift`` above zero indicates that rounding of the sums affects the
+    the bound. ``sizes`` are weights of the features, and ``trend`` a function of the
+    columns, whose sum predicts how large residuals are, for noise that varies. A ``lift`` above zero indicates that rounding of the sums affects the
     bound. ``dtype`` is the precision of predicted variances; None chooses it by size.
     """
 
@@ -68,6 +69,7 @@ class Solution(Fields):
     proposed: tuple[Statistics, ...] = ()
     sites: Sites | None = None
     sizes: Float[np.ndarray, " features"] | None = None
+    trend: SizeTrend | None = None
 
     @property
     def rows(self) -> float:
@@ -107,13 +109,22 @@ class Solution(Fields):
     def marginals(self) -> Callable[[Chunk], Marginals]:
         """A function from standardised rows to the marginals of all functions."""
         first = self.posteriors[0]
-        return marginals(
+        at = marginals(
             self.posteriors,
             self.offsets,
             first.frame,
             first.precision,
             sizes=self.sizes,
         )
+        trend = self.trend
+        if trend is None:
+            return at
+
+        def with_trend(chunk: Chunk) -> Marginals:
+            found = at(chunk)
+            return found._replace(nearby=found.nearby + trend.at(chunk.x)[:, None])
+
+        return with_trend
 
     @property
     def effective_parameters(self) -> float:
@@ -137,8 +148,10 @@ class Solution(Fields):
         mean, variance, _ = first.left_out(chunk)
         nearby = None
         if self.sizes is not None:
+            assert self.trend is not None, "sizes have a trend along columns as well"
             unit, radial = first.frame.unit_features(chunk.x)
-            nearby = (radial * (unit @ self.sizes))[:, None]
+            nearby = radial * (unit @ self.sizes) + self.trend.at(chunk.x)
+            nearby = nearby[:, None]
         return Marginals(mean[:, None] + self.offsets, variance[:, None], nearby)
 
     def sample_functions(
