@@ -4,10 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
 from zonal import ArraySource, Calibration, Recipe, fit, load
-from zonal.inference.calibration import _fit_sizes, calibrate
+from zonal.inference.calibration import calibrate
 from zonal.inference.local import LocalSolution
 from zonal.inference.solving import add_rows, forget_rows
 from zonal.likelihoods.row_law import RowLaw
@@ -74,6 +73,7 @@ def test_rows_that_come_and_go_leave_the_law_unchanged(model):
     back = forget_rows(there, source_of(rows))
     new = Chunk(model.scaling.inputs(table(50, 4)[0]))
     before, after = model.solution.marginals(new), back.marginals(new)
+    assert before.nearby is not None
     np.testing.assert_allclose(after.nearby, before.nearby, atol=1e-4)
     if isinstance(model.solution, LocalSolution):
         # Residuals of all rows are those of a solution that had them from the start.
@@ -127,7 +127,7 @@ def test_of_a_large_table_some_residuals_are_known(monkeypatch):
     np.testing.assert_array_equal(known, np.isfinite(other.known_squares))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 50])
+@pytest.mark.parametrize("count", [2, 3, 10, 50])
 def test_few_rows_are_calibrated(count):
     x, y = table(count, 8)
     recipe = Recipe(n_features=0, n_neighbors=10, most_steps=0, calibrated=False)
@@ -135,29 +135,6 @@ def test_few_rows_are_calibrated(count):
     rows = model.scaling.chunk(Chunk(x, y))
     solution = calibrate(model.solution, source_of(rows))
     variance = solution.likelihood.spread(
-        Chunk(np.empty((1, 0)), nearby=np.zeros((1, 8))), *np.ones((2, 1, 1))
+        Chunk(np.empty((1, 0)), nearby=np.zeros((1, 9))), *np.ones((2, 1, 1))
     )[1]
     assert 0.1 < variance[0] < 100
-
-
-def test_sizes_of_residuals_are_a_ridge_regression():
-    generator = np.random.default_rng(0)
-    features = generator.normal(size=(300, 10))
-    truth = generator.normal(size=10) / 3
-    residuals = np.exp(features @ truth) * generator.normal(size=300)
-    weight = generator.integers(1, 3, 300).astype(float)
-    weights, left_out = _fit_sizes(features, residuals, weight)
-    assert spearmanr(features @ weights, features @ truth)[0] > 0.9
-    # Without a row, the regression with the same penalty predicts what was said of it.
-    log_size = 0.5 * np.log(residuals**2 + 0.1)
-    target = log_size - np.average(log_size, weights=weight)
-    gram = (features * weight[:, None]).T @ features
-    # The penalty follows from the weights: (G + λ) β = h.
-    moment = features.T @ (weight * target)
-    penalty = (moment - gram @ weights) @ weights / (weights @ weights)
-    for row in (0, 17):
-        kept = np.arange(300) != row
-        rest = (features[kept] * weight[kept, None]).T @ features[kept]
-        rest += penalty * np.eye(10)
-        own = np.linalg.solve(rest, features[kept].T @ (weight * target)[kept])
-        assert left_out[row] == pytest.approx(features[row] @ own, rel=1e-6)

@@ -66,10 +66,9 @@ def dense(x, y, new, weight=None, process=PROCESS):
 
 
 def check_equal(one, other, new, tolerance=2e-5):
-    for a, b in zip(
-        one.marginals(Chunk(new)), other.marginals(Chunk(new)), strict=True
-    ):
-        np.testing.assert_allclose(a, b, atol=tolerance)
+    ours, theirs = one.marginals(Chunk(new)), other.marginals(Chunk(new))
+    np.testing.assert_allclose(ours.mean, theirs.mean, atol=tolerance)
+    np.testing.assert_allclose(ours.variance, theirs.variance, atol=tolerance)
     assert one.rows == pytest.approx(other.rows)
 
 

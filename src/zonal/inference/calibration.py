@@ -1,9 +1,9 @@
 """Calibration: the law of new targets, from errors of held-out predictions.
 
-With nearest rows, some rows are taken out of the solution and predicted from the others,
-whose residuals do not know them either. So errors and what is known at their rows are
-like those of new rows. A large table gives enough of them at once; of a small one,
-several parts are taken out in turn.
+With nearest rows, leave-one-out predictions of some rows are exact and cheap. But the
+residuals of a row's neighbours know its target, which those of a new row's neighbours do
+not. So residuals nearby are those of a table without these rows. A large table gives
+enough rows at once; of a small one, several parts are taken out in turn.
 
 With features alone, leave-one-out predictions have a closed form, and a ridge regression
 of the size of residuals on columns and features says how wide errors are at a row.
@@ -17,10 +17,9 @@ import numpy as np
 
 from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals
-from zonal.engine.size_trend import SizeTrend, fit_ridge, log_sizes, pieces
-from zonal.inference.local import LocalSolution
+from zonal.likelihoods.size_trend import SizeTrend, fit_ridge, log_sizes, pieces
+from zonal.inference.local import LocalSolution, StoredTable
 from zonal.inference.solution import Solution
-from zonal.inference.solving import forget_rows
 from zonal.tables.chunks import Chunk
 from zonal.tables.sampling import row_bits
 from zonal.tables.sources import Source, source_of
@@ -60,7 +59,7 @@ def _(solution: LocalSolution, source: Source, seed: int = 0) -> LocalSolution:
         return solution
     order = np.random.default_rng(row_bits(seed)).permutation(len(rows))
     parts = np.array_split(order, min(n_parts, len(rows)))
-    found = [_predict_without(solution, rows[part]) for part in parts]
+    found = [_leave_out(solution, rows[part]) for part in parts]
     marginals = _joined(found)
     nearby = dataclasses.replace(rows[np.concatenate(parts)], nearby=marginals.nearby)
     likelihood = solution.likelihood.calibrate(
@@ -70,12 +69,14 @@ def _(solution: LocalSolution, source: Source, seed: int = 0) -> LocalSolution:
     return _with_sizes(solution) if likelihood.uses_nearby else solution
 
 
-def _predict_without(solution: LocalSolution, rows: Chunk) -> Marginals:
-    """Marginals of rows, given the rows of the solution without them."""
-    others = forget_rows(solution, source_of(rows))
-    if len(others.table) < 2:
-        return others.predict(rows.x)
-    return _with_sizes(others).predict(rows.x, nearby=True)
+def _leave_out(solution: LocalSolution, rows: Chunk) -> Marginals:
+    """Leave-one-out marginals of rows, and residuals nearby that do not know them."""
+    found = solution.left_out(rows)
+    table = solution.table.without(StoredTable.of(source_of(rows)))
+    if len(table) < 2:
+        return found
+    others = _with_sizes(solution.with_table(table, solution.sums))
+    return found._replace(nearby=others.nearby(rows.x, found))
 
 
 def _with_sizes(solution: LocalSolution) -> LocalSolution:
@@ -113,17 +114,13 @@ def _(solution: Solution, source: Source, seed: int = 0) -> Solution:
     features, radial = solution.posteriors[0].frame.unit_features(rows.x)
     knots = SizeTrend.knots_of(rows.x)
     along = pieces(rows.x, knots)
-    slopes, nearby = fit_ridge(
-        np.hstack([along, features * radial[:, None]]),
-        log_sizes(squares),
-        rows.weights,
-    )
+    columns = np.hstack([along, features * radial[:, None]])
+    slopes, nearby = fit_ridge(columns, log_sizes(squares), rows.weights)
     n_pieces = along.shape[1]
-    trend = SizeTrend.of_slopes(knots, slopes[:n_pieces])
+    level = float(np.average(columns @ slopes, weights=rows.weights))
+    trend = SizeTrend.of_slopes(knots, slopes[:n_pieces], level)
     known = dataclasses.replace(rows, nearby=nearby[:, None])
-    likelihood = solution.likelihood.calibrate(
-        known, left_out.mean, left_out.variance
-    )
+    likelihood = solution.likelihood.calibrate(known, left_out.mean, left_out.variance)
     solution = dataclasses.replace(solution, likelihood=likelihood)
     if not likelihood.uses_nearby:
         return solution

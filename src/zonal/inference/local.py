@@ -19,7 +19,7 @@ from zonal.engine.local import StoredRows, conditionals
 from zonal.engine.nearby import nearby_sizes
 from zonal.engine.neighbours import Neighbours
 from zonal.engine.posterior import Marginals, normals_of_rows
-from zonal.engine.size_trend import SizeTrend
+from zonal.likelihoods.size_trend import SizeTrend
 from zonal.inference.joint import JointDraw, joint_covariance
 from zonal.inference.solving import add_rows, forget_rows, merge_rows, without_rows
 from zonal.likelihoods.base import Likelihood
@@ -245,7 +245,7 @@ class LocalSolution(Fields):
 
     @functools.cached_property
     def _index(self) -> Neighbours:
-        return Neighbours.build(self.given.rows.directions)
+        return Neighbours.build(_directions(self.features, self.table.x)[0])
 
     @property
     def marginals(self) -> Callable[[Chunk], Marginals]:
@@ -272,22 +272,26 @@ class LocalSolution(Fields):
         """Marginals at standardised rows; with sizes of residuals nearby on request."""
         direction, radial = _directions(self.features, x)
         lists = self.lists(direction)
-        found = _clipped(self.given.predict(self.given.queries(direction, radial), lists))
+        found = _clipped(
+            self.given.predict(self.given.queries(direction, radial), lists)
+        )
         if not nearby:
             return found
-        return found._replace(nearby=self._nearby(x, found, direction, lists))
+        return found._replace(nearby=self.nearby(x, found, lists))
 
-    def _nearby(
+    def nearby(
         self,
-        x: np.ndarray,
+        x: Float[np.ndarray, "rows inputs"],
         found: Marginals,
-        direction: np.ndarray,
-        lists: np.ndarray,
-        own: np.ndarray | None = None,
+        lists: Int[np.ndarray, "rows k"] | None = None,
     ) -> Float[np.ndarray, "rows sizes"]:
-        """Sizes of residuals and targets near rows with these marginals."""
-        if lists.shape[1] < _LEAST_NEARBY:
-            lists = self._nearest(direction, _LEAST_NEARBY, own)
+        """Sizes of residuals and targets near rows with these marginals.
+
+        ``lists`` are their nearest rows, which are searched if they are not given.
+        """
+        if lists is None or lists.shape[1] < _LEAST_NEARBY:
+            direction, _ = _directions(self.features, x)
+            lists = self._nearest(direction, max(self.n_neighbors, _LEAST_NEARBY))
         variance = found.variance[:, 0] + float(self.process.noise)
         sizes = nearby_sizes(
             lists,
@@ -358,7 +362,7 @@ class LocalSolution(Fields):
         mean, variance, _ = found
         nearby = None
         if self.likelihood.uses_nearby:
-            nearby = self._nearby(chunk.x, found, direction, lists, own)
+            nearby = self.nearby(chunk.x, found, lists)
         # Repetitions of the row remain, as another observation of the function.
         rest = self.table.weight[own] - chunk.weights * chunk.precisions
         repeated = rest > 1e-9 * self.table.weight[own]

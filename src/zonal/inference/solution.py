@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.engine.posterior import Marginals, Posterior, marginals
-from zonal.engine.size_trend import SizeTrend
+from zonal.likelihoods.size_trend import SizeTrend
 from zonal.engine.statistics import Statistics
 from zonal.likelihoods.base import Likelihood
 from zonal.prior.parameters import Fields

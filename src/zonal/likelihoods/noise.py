@@ -102,7 +102,6 @@ class Gaussian(RealLikelihood):
             _step_of(rows.targets),
         )
         plain = dataclasses.replace(self, calibration=Calibration(), row_law=None)
-        laws = [plain._with_one_shape, plain._with_row_law, plain._with_shapes]
         if len(errors) < _LEAST_ROWS:
             return plain._with_one_shape(errors)
         first, second = _halves(len(errors))
@@ -115,8 +114,10 @@ class Gaussian(RealLikelihood):
             )
 
         weight = errors.weight[held_out] / errors.weight.sum()
+        row_laws = [plain._with_row_law, plain._with_shapes]
+        row_law = max(row_laws, key=lambda law: weight @ densities(law))
         best, highest = None, plain._densities(errors[held_out])
-        for law in laws:
+        for law in (plain._with_one_shape, row_law):
             candidate = densities(law)
             gain = candidate - highest
             mean_gain = weight @ gain

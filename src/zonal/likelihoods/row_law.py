@@ -22,12 +22,15 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
 from zonal.likelihoods.shape import Calibration
+from zonal.likelihoods.size_trend import pieces
 from zonal.saving import savable
 
 __all__ = ["Errors", "RowLaw"]
 
 # Range of the quantities that is kept: the share of rows beyond each end.
 _TAIL = 0.002
+# Pieces of the width as a function of the prediction.
+_PIECES = 6
 # Weight of the squared coefficients, relative to the mean log density.
 _RIDGE = 1e-3
 # Added to squared standardised errors, so that errors of zero have a finite width.
@@ -89,11 +92,6 @@ class Errors:
         """Errors in units of their predicted standard deviations."""
         return self.error / self.unit
 
-    @property
-    def known(self) -> Float[np.ndarray, "rows quantities"]:
-        """The quantities that a row's width depends on."""
-        return known_quantities(self.unit, self.mean, self.nearby)
-
 
 @savable
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +100,9 @@ class RowLaw:
 
     Parameters
     ----------
+    knots
+        Ends of the intervals of the prediction in which the width may have a slope of
+        its own.
     coefficients
         a, then the b_j of the quantities.
     low, high
@@ -123,6 +124,7 @@ class RowLaw:
     array([1., 7.])
     """
 
+    knots: tuple[float, ...]
     coefficients: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -133,10 +135,12 @@ class RowLaw:
     @classmethod
     def of(cls, errors: Errors, several: bool = False) -> "RowLaw":
         """The law fitted to errors, with ``several`` shapes or one."""
-        known = errors.known
+        knots = np.quantile(errors.mean, np.linspace(0, 1, _PIECES + 1))
+        known = _known_quantities(knots, errors.unit, errors.mean, errors.nearby)
         low, high = np.quantile(known, [_TAIL, 1 - _TAIL], axis=0)
         coefficients = _fit_coefficients(errors, np.clip(known, low, high))
         law = cls(
+            tuple(knots.tolist()),
             tuple(coefficients.tolist()),
             tuple(low.tolist()),
             tuple(high.tolist()),
@@ -145,21 +149,23 @@ class RowLaw:
         )
         width = law.width(errors.unit, errors.mean, errors.nearby)
         z = errors.error / width
+        common = Calibration.of(z, errors.weight)
         if not several:
-            return dataclasses.replace(law, shapes=(Calibration.of(z, errors.weight),))
+            return dataclasses.replace(law, shapes=(common,))
         count = min(_MOST_SHAPES, max(len(errors) // _ROWS_PER_SHAPE, 1))
         limits = np.quantile(np.log(width), np.arange(1, count) / count)
         law = dataclasses.replace(law, limits=tuple(np.unique(limits).tolist()))
         index = law.shape_index(width)
         shapes = [
-            Calibration.of(z[index == group], errors.weight[index == group])
+            Calibration.of(z[index == group], errors.weight[index == group], common)
             for group in range(len(law.limits) + 1)
         ]
         return dataclasses.replace(law, shapes=tuple(shapes))
 
     def width(self, unit: Rows, mean: Rows, nearby: np.ndarray | None) -> Rows:
         """The width of errors at rows with these predicted standard deviations."""
-        known = np.clip(known_quantities(unit, mean, nearby), self.low, self.high)
+        known = _known_quantities(np.array(self.knots), unit, mean, nearby)
+        known = np.clip(known, self.low, self.high)
         factor = self.coefficients[0] + known @ np.array(self.coefficients[1:])
         return np.hypot(unit * np.exp(factor), self.least)
 
@@ -168,11 +174,11 @@ class RowLaw:
         return np.searchsorted(np.array(self.limits), np.log(width), side="right")
 
 
-def known_quantities(
-    unit: Rows, mean: Rows, nearby: np.ndarray | None
+def _known_quantities(
+    knots: np.ndarray, unit: Rows, mean: Rows, nearby: np.ndarray | None
 ) -> Float[np.ndarray, "rows quantities"]:
     """What a row's width depends on, a column for each quantity."""
-    columns = [np.log(unit), mean, mean**2]
+    columns = [np.log(unit), pieces(mean[:, None], knots[:, None])]
     return np.column_stack(columns if nearby is None else [*columns, nearby])
 
 

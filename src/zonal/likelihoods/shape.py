@@ -26,6 +26,8 @@ __all__ = ["Calibration"]
 _WIDTHS = 2.0 ** np.arange(-6, 4.5, 0.5)
 # Total weight of the normal pseudo-residuals that are added to the residuals.
 _PSEUDO_ROWS = 10
+# Total weight of the pseudo-residuals that have the widths of a prior shape.
+_PRIOR_ROWS = 50
 _MOST_STEPS = 500
 # Similar residuals are taken together, at most this many groups of them.
 _MOST_GROUPS = 1000
@@ -74,29 +76,48 @@ class Calibration:
         cls,
         residuals: Float[np.ndarray, " rows"],
         weight: Float[np.ndarray, " rows"] | None = None,
+        prior: "Calibration | None" = None,
     ) -> "Calibration":
-        """The calibration fitted to standardised leave-one-out residuals."""
+        """The calibration fitted to standardised leave-one-out residuals.
+
+        With a ``prior`` such as the shape of all rows, some pseudo-residuals have its
+        widths, so that a shape of few rows knows of the outliers among the others.
+        """
         weight = np.ones(len(residuals)) if weight is None else weight
         normal = ndtri((np.arange(2 * _PSEUDO_ROWS) + 0.5) / (2 * _PSEUDO_ROWS))
         z = np.concatenate([residuals, normal])
         weight = np.concatenate([weight, np.full(len(normal), 0.5)])
         # Farther residuals belong to the widest normal; clipping avoids overflow.
         z = np.clip(np.nan_to_num(z, nan=0.0), -_FARTHEST, _FARTHEST)
-        best = symmetric = cls._mixture(z, weight)
+        known = None if prior is None else prior._shares_of_widths
+        best = symmetric = cls._mixture(z, weight, known)
         highest = weight @ symmetric.log_density(z) + _LEAST_SKEW_GAIN
         for side in (-1, 1):
             for step in range(1, _SKEW_STEPS + 1):
                 skew = float(np.exp(side * step * _SKEW_STEP))
-                candidate = symmetric._skewed(skew, z, weight)
+                candidate = symmetric._skewed(skew, z, weight, known)
                 total = weight @ candidate.log_density(z)
                 if total <= highest:
                     break
                 best, highest = candidate, total
         return best
 
+    @property
+    def _shares_of_widths(self) -> Float[np.ndarray, " widths"]:
+        """The share of each width that a calibration may have."""
+        shares = np.zeros(len(_WIDTHS))
+        shares[np.searchsorted(_WIDTHS, self.widths)] = self.shares
+        return shares
+
     @classmethod
-    def _mixture(cls, z: np.ndarray, weight: np.ndarray) -> "Calibration":
-        """The symmetric mixture of the highest likelihood."""
+    def _mixture(
+        cls, z: np.ndarray, weight: np.ndarray, known: np.ndarray | None = None
+    ) -> "Calibration":
+        """The symmetric mixture of the highest likelihood.
+
+        ``known`` are shares of the widths that count as some pseudo-residuals.
+        """
+        pseudo = 0.0 if known is None else _PRIOR_ROWS / (weight.sum() + _PRIOR_ROWS)
         z, counts = _grouped(np.abs(z), weight / weight.sum())
         logs = -0.5 * (z[:, None] / _WIDTHS) ** 2 - np.log(_WIDTHS)
         likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -107,15 +128,19 @@ class Calibration:
             if value - before < _LEAST_GAIN:
                 break
             shares = shares * (likelihoods.T @ (counts / density))
+            if known is not None:
+                shares = (1 - pseudo) * shares + pseudo * known
         used = shares > _LEAST_SHARE
         shares = shares[used] / shares[used].sum()
         return cls(tuple(_WIDTHS[used].tolist()), tuple(shares.tolist()))
 
-    def _skewed(self, skew: float, z: np.ndarray, weight: np.ndarray) -> "Calibration":
+    def _skewed(
+        self, skew: float, z: np.ndarray, weight: np.ndarray, known: np.ndarray | None
+    ) -> "Calibration":
         """A mixture of the given skew, whose mode is placed so that its mean is zero."""
         found = dataclasses.replace(self, skew=skew)
         for _ in range(_SKEW_FITS):
-            mixture = self._mixture(found._folded(z), weight)
+            mixture = self._mixture(found._folded(z), weight, known)
             found = dataclasses.replace(mixture, skew=skew)
         return found
 
@@ -128,7 +153,7 @@ class Calibration:
     def _folded(self, z: np.ndarray) -> np.ndarray:
         """Distances from the mode, as those of the symmetric mixture."""
         x = z - self._mode
-        return x * np.where(x < 0, self.skew, 1 / self.skew)
+        return np.asarray(x * np.where(x < 0, self.skew, 1 / self.skew))
 
     @property
     def _below(self) -> float:

@@ -57,7 +57,9 @@ class Chunk:
     @property
     def conditions(self) -> "Chunk":
         """The rows without inputs and targets: what a likelihood needs of new rows."""
-        return dataclasses.replace(self, x=np.empty((len(self), 0)), y=None, weight=None)
+        return dataclasses.replace(
+            self, x=np.empty((len(self), 0)), y=None, weight=None
+        )
 
     @property
     def weights(self) -> Float[np.ndarray, " rows"]:

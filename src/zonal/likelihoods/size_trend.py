@@ -31,6 +31,8 @@ class SizeTrend:
     ----------
     knots, values
         Ends of the pieces of each column, in ascending order, and the values there.
+    level
+        Subtracted from the sum, so that its mean over the fitted rows is zero.
 
     Examples
     --------
@@ -44,6 +46,7 @@ class SizeTrend:
 
     knots: Float[np.ndarray, "knots columns"]
     values: Float[np.ndarray, "knots columns"]
+    level: float = 0.0
 
     @classmethod
     def fit(
@@ -54,27 +57,31 @@ class SizeTrend:
     ) -> "tuple[SizeTrend, Float[np.ndarray, ' rows']]":
         """The trend of squared residuals, and its leave-one-out values at the rows."""
         knots = cls.knots_of(x)
-        slopes, left_out = fit_ridge(pieces(x, knots), log_sizes(squares), weight)
-        return cls.of_slopes(knots, slopes), left_out
+        along = pieces(x, knots)
+        slopes, left_out = fit_ridge(along, log_sizes(squares), weight)
+        level = float(np.average(along @ slopes, weights=weight))
+        return cls.of_slopes(knots, slopes, level), left_out
 
     @staticmethod
-    def knots_of(x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "k columns"]:
+    def knots_of(
+        x: Float[np.ndarray, "rows columns"],
+    ) -> Float[np.ndarray, "k columns"]:
         """Quantiles of each column."""
         count = min(_PIECES, max(_MOST_PIECES // max(x.shape[1], 1), 1))
         return np.quantile(x.astype(np.float64), np.linspace(0, 1, count + 1), axis=0)
 
     @classmethod
     def of_slopes(
-        cls, knots: Float[np.ndarray, "knots columns"], slopes: np.ndarray
+        cls, knots: Float[np.ndarray, "knots columns"], slopes: np.ndarray, level: float
     ) -> "SizeTrend":
         """The trend with these differences between the values at successive knots."""
         steps = slopes.reshape(knots.shape[1], -1).T
         zero = np.zeros((1, knots.shape[1]))
-        return cls(knots, np.concatenate([zero, np.cumsum(steps, axis=0)]))
+        return cls(knots, np.concatenate([zero, np.cumsum(steps, axis=0)]), level)
 
     def at(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
-        """The trend at some rows, up to a constant."""
-        total = np.zeros(len(x))
+        """The trend at some rows."""
+        total = np.full(len(x), -self.level)
         for column, (knots, values) in enumerate(
             zip(self.knots.T, self.values.T, strict=True)
         ):
