@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import kstest, laplace, norm
-from scipy.stats import t as student
+from scipy.stats import kstest
 
 from zonal import (
     ArraySource,

@@ -17,9 +17,9 @@ import numpy as np
 
 from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals
-from zonal.likelihoods.size_trend import SizeTrend, fit_ridge, log_sizes, pieces
 from zonal.inference.local import LocalSolution, StoredTable
 from zonal.inference.solution import Solution
+from zonal.likelihoods.size_trend import SizeTrend, fit_ridge, log_sizes, pieces
 from zonal.tables.chunks import Chunk
 from zonal.tables.sampling import row_bits
 from zonal.tables.sources import Source, source_of

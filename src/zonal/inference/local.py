@@ -19,10 +19,10 @@ from zonal.engine.local import StoredRows, conditionals
 from zonal.engine.nearby import nearby_sizes
 from zonal.engine.neighbours import Neighbours
 from zonal.engine.posterior import Marginals, normals_of_rows
-from zonal.likelihoods.size_trend import SizeTrend
 from zonal.inference.joint import JointDraw, joint_covariance
 from zonal.inference.solving import add_rows, forget_rows, merge_rows, without_rows
 from zonal.likelihoods.base import Likelihood
+from zonal.likelihoods.size_trend import SizeTrend
 from zonal.prior.basis import Basis
 from zonal.prior.parameters import Fields
 from zonal.prior.process import LocalProcess, Process

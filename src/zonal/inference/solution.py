@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from zonal.engine.posterior import Marginals, Posterior, marginals
-from zonal.likelihoods.size_trend import SizeTrend
 from zonal.engine.statistics import Statistics
 from zonal.likelihoods.base import Likelihood
+from zonal.likelihoods.size_trend import SizeTrend
 from zonal.prior.parameters import Fields
 from zonal.prior.process import Process
 from zonal.saving import savable
