@@ -225,13 +225,12 @@ def test_bins_add_up_to_all_rows(table, count, seed):
         assert found.share @ getattr(found, name) == pytest.approx(overall)
     for name in ("coverage", "range_low", "range_high", "effective_rows", "mean_width"):
         assert np.isfinite(getattr(found, name)).all(), name
-    assert ((0 <= found.coverage) & (found.coverage <= 1)).all()
+    assert ((found.coverage >= 0) & (found.coverage <= 1)).all()
 
 
 def test_more_rows_have_more_bins():
-    assert [choose_bin_count(rows) for rows in (1.0, 149.0, 200.0, 499.0, 500.0, 1e6)] == [
-        3, 3, 4, 9, 10, 10,
-    ]  # fmt: skip
+    rows = (1.0, 149.0, 200.0, 499.0, 500.0, 1e6)
+    assert list(map(choose_bin_count, rows)) == [3, 3, 4, 9, 10, 10]
 
 
 @pytest.mark.usefixtures("few_rounds")
