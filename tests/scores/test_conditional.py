@@ -14,11 +14,11 @@ from zonal.prediction import PredictiveDistribution
 from zonal.scores.conditional import (
     Covariate,
     Intervals,
+    RowIntervals,
     choose_bin_count,
     compute_conditional_coverage,
     compute_intervals,
     divide_by_quantiles,
-    list_covariates,
     read_numeric_columns,
 )
 from zonal.tables.chunks import Chunk
@@ -54,6 +54,10 @@ def make_intervals(count, generator):
     )
 
 
+def list_covariates(intervals):
+    return RowIntervals(np.arange(len(intervals.mean)), intervals, ()).covariates
+
+
 def test_a_constant_width_covers_too_few_noisy_rows():
     """Widths are right on average, too wide in quiet rows and too narrow in noisy."""
     generator = np.random.default_rng(0)
@@ -74,9 +78,7 @@ def test_a_constant_width_covers_too_few_noisy_rows():
     assert by_column.coverage[2] < by_column.range_low[2]
     assert by_column.mean_width == pytest.approx(2 * WHOLE)
     # The predicted standard deviation is constant: a single bin, right on average.
-    by_std = compute_conditional_coverage(
-        list_covariates(intervals, [])[0], intervals, 3
-    )
+    by_std = compute_conditional_coverage(list_covariates(intervals)[0], intervals, 3)
     assert len(by_std) == 1
     assert by_std.coverage[0] == pytest.approx(np.mean(truth), abs=0.01)
 
@@ -88,12 +90,12 @@ def test_widths_in_reverse_order_cover_too_few_of_the_widest():
     right = compute_intervals(predict_normal(0 * x, 0.5 + x), y, np.ones(len(x)))
     wrong = compute_intervals(predict_normal(0 * x, 1.5 - x), y, np.ones(len(x)))
     for count in (3, 10):
-        std, mean = list_covariates(right, [])
+        std, mean = list_covariates(right)
         by_std = compute_conditional_coverage(std, right, count)
         assert by_std.coverage == pytest.approx(0.9, abs=0.02)
         assert (np.diff(by_std.mean_width) > 0).all()
         assert len(compute_conditional_coverage(mean, right, count)) == 1
-        std = list_covariates(wrong, [])[0]
+        std = list_covariates(wrong)[0]
         by_std = compute_conditional_coverage(std, wrong, count)
         assert by_std.coverage[0] < by_std.range_low[0]
         assert by_std.coverage[-1] > by_std.range_high[-1]

@@ -11,9 +11,7 @@ from zonal import SphericalGPRegressor, load
 from zonal.cli.metrics import describe_metrics
 from zonal.scores.conditional import (
     compute_conditional_coverage,
-    compute_intervals,
-    list_covariates,
-    read_numeric_columns,
+    compute_row_intervals,
 )
 from zonal.scores.held_out import check_held_out
 from zonal.scores.regression import score_regression
@@ -65,8 +63,8 @@ def test_thirds_of_a_stream_equal_those_in_memory(regressor, tmp_path):
     metrics = score_stream(regressor, stream_of(new, 4), "y", "weight")
     rows = check_held_out(regressor, new[COLUMNS], new.y, new.weight)
     distribution = regressor.predict_dist(rows.table)
-    intervals = compute_intervals(distribution, rows.y, rows.weight)
-    covariates = list_covariates(intervals, read_numeric_columns(regressor, rows.table))
+    found = compute_row_intervals(regressor, distribution, rows, np.arange(len(rows)))
+    intervals, covariates = found.intervals, found.covariates
     listed = metrics["conditional_coverage"]
     names = [conditional["by"] for conditional in listed]
     assert names == [covariate.name for covariate in covariates]

@@ -14,12 +14,9 @@ from zonal.scores.conditional import (
     MOST_INTERVALS,
     THIRDS,
     ConditionalCoverage,
-    Covariate,
-    Intervals,
+    RowIntervals,
     compute_conditional_coverage,
-    compute_intervals,
-    list_covariates,
-    read_numeric_columns,
+    compute_row_intervals,
 )
 from zonal.scores.held_out import HeldOut, check_held_out
 from zonal.scores.regression import HEADLINE_LEVELS, score_regression
@@ -29,7 +26,6 @@ from zonal.tables.sampling import row_bits
 __all__ = ["score_stream"]
 
 _PIT_BINS = 10
-_INTERVAL_FIELDS = tuple(field.name for field in dataclasses.fields(Intervals))
 
 
 def score_stream(
@@ -91,13 +87,12 @@ class _IntervalSample:
     """Intervals of at most ``count`` rows, those with the smallest random keys.
 
     Keys belong to the positions of rows, so that batches of any size give the same
-    sample. ``values`` has the fields of `Intervals` as rows, then columns of the table.
+    sample.
     """
 
     count: int
     keys: np.ndarray
-    values: np.ndarray | None = None
-    columns: tuple[Covariate, ...] = ()
+    rows: RowIntervals | None = None
 
     def add(
         self, model: Any, distribution: Any, batch: HeldOut, first_row: int
@@ -111,45 +106,24 @@ class _IntervalSample:
             chosen = np.flatnonzero(keys < self.keys.max())
         if len(chosen) == 0:
             return self
-        table = batch.table
-        if len(chosen) < len(batch):
-            # Fewer and fewer rows of later batches: predicting these again is faster
-            # than the quantiles of all.
-            table = batch.select_rows(chosen)
-            distribution = model.predict_dist(table)
-        intervals = compute_intervals(
-            distribution, batch.y[chosen], batch.weight[chosen]
-        )
-        columns = tuple(read_numeric_columns(model, table))
-        values = np.array(
-            [
-                *(getattr(intervals, name) for name in _INTERVAL_FIELDS),
-                *(column.values for column in columns),
-            ]
-        )
+        rows = compute_row_intervals(model, distribution, batch, chosen)
+        if self.rows is not None:
+            rows = RowIntervals.joined([self.rows, rows])
         keys = np.append(self.keys, keys[chosen])
-        if self.values is not None:
-            values = np.hstack([self.values, values])
         if len(keys) > self.count:
             smallest = np.sort(np.argpartition(keys, self.count - 1)[: self.count])
-            keys, values = keys[smallest], values[:, smallest]
-        return _IntervalSample(self.count, keys, values, columns)
+            keys, rows = keys[smallest], rows[smallest]
+        return _IntervalSample(self.count, keys, rows)
 
     def score(self) -> list[dict[str, Any]]:
         """Coverage by thirds of each covariate, as plain numbers."""
-        if self.values is None:
+        if self.rows is None:
             return []
-        size = len(_INTERVAL_FIELDS)
-        intervals = Intervals(
-            **dict(zip(_INTERVAL_FIELDS, self.values[:size], strict=True))
-        )
-        columns = [
-            dataclasses.replace(column, values=values)
-            for column, values in zip(self.columns, self.values[size:], strict=True)
-        ]
         return [
-            _describe_bins(compute_conditional_coverage(covariate, intervals, THIRDS))
-            for covariate in list_covariates(intervals, columns)
+            _describe_bins(
+                compute_conditional_coverage(covariate, self.rows.intervals, THIRDS)
+            )
+            for covariate in self.rows.covariates
         ]
 
 
