@@ -38,7 +38,7 @@ def draw_conditional_coverage(coverage: ConditionalCoverage) -> Figure:
     name = truncate(coverage.name, _LONGEST_NAME)
     shares = ", ".join(format_percent(share, 0) for share in coverage.coverage)
     plot = Plot(
-        Axis(0.0, 1.0, f"{name[:1].upper()}{name[1:]}", ticks=ticks),
+        Axis(0.0, 1.0, _get_label(coverage.name, coverage.kind), ticks=ticks),
         Axis(
             max(least - 0.03, 0.0),
             1.0,
@@ -66,16 +66,14 @@ def draw_conditional_coverage(coverage: ConditionalCoverage) -> Figure:
     return Figure(
         f"Coverage by {name}",
         plot.render(),
-        "Rows in order of their value, in groups of similar size; equal lengths of the "
-        "axis hold equal numbers of rows. Below the grey band, which is the 95 % range "
-        "for correct intervals, intervals are too narrow for these rows.",
+        "Equal lengths of the axis hold equal numbers of rows. The grey band is the "
+        "95 % range for correct intervals: below it they are too narrow for these "
+        "rows, above it too wide.",
         (("s0", "observed"), ("rule", "expected")),
     )
 
 
-def draw_interval_width(
-    covariate: Covariate, rows: RowIntervals, target: str
-) -> Figure | None:
+def draw_interval_width(covariate: Covariate, rows: RowIntervals) -> Figure | None:
     """Width of the 90 % interval of each row; None if no row has a value."""
     format_value = get_value_format(covariate.kind)
     present = np.flatnonzero(np.isfinite(covariate.values))
@@ -84,9 +82,7 @@ def draw_interval_width(
     values, width = covariate.values[present], rows.intervals.width[present]
     inside = rows.intervals.inside[present] > 0
     name = truncate(covariate.name, _LONGEST_NAME)
-    label = f"{name[:1].upper()}{name[1:]}"
-    if covariate.name == "prediction":
-        label = f"Predicted {target}"
+    label = _get_label(covariate.name, covariate.kind)
     width_label = "Width of the 90 % interval"
     plot = Plot(
         _make_value_axis(values, label, covariate.kind),
@@ -111,11 +107,15 @@ def draw_interval_width(
     return Figure(
         f"Width by {name}",
         plot.render(),
-        "Each dot is a row. Where dots are high the model is unsure. Intervals of the "
-        "right width miss one row in ten everywhere, where they are wide and where "
-        "they are narrow.",
+        "Each dot is a row; the model is unsure where dots are high. Of correct "
+        "intervals, narrow or wide, one in ten does not contain its target.",
         (("s0", "inside its 90 % interval"), ("s1", "outside")),
     )
+
+
+def _get_label(name: str, kind: str) -> str:
+    """Label of an axis; names of columns keep their case."""
+    return name.capitalize() if kind == "prediction" else name
 
 
 def _make_value_axis(values: np.ndarray, label: str, kind: str) -> Axis:

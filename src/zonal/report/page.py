@@ -102,7 +102,7 @@ def _build_regression(
                 _compute_coverages(intervals, THIRDS)
             ),
         ),
-        _build_interval_width(intervals, rows),
+        _build_interval_width(intervals),
         _build_section(
             "errors",
             "Errors",
@@ -123,12 +123,11 @@ def _compute_coverages(intervals: RowIntervals, bins: int) -> list[ConditionalCo
     return [coverage for coverage in coverages if len(coverage)]
 
 
-def _build_interval_width(intervals: RowIntervals, rows: HeldOut) -> Section:
+def _build_interval_width(intervals: RowIntervals) -> Section:
     shown = intervals.sample(_MOST_POINTS)
     # Against the predicted standard deviation the width is nearly a line.
     figures = [
-        draw_interval_width(covariate, shown, rows.target)
-        for covariate in shown.covariates[1:]
+        draw_interval_width(covariate, shown) for covariate in shown.covariates[1:]
     ]
     return _build_section(
         "interval-width",

@@ -174,8 +174,8 @@ def render_conditional_coverage(coverages: list[ConditionalCoverage]) -> str:
             )
     head = ["rows by", "from", "to", "mean width", "observed", "95 % range if correct"]
     caption = (
-        "Coverage of 90 % intervals by thirds of the rows. Of correct intervals, one "
-        "third in twenty lies outside its range."
+        "Coverage of 90 % intervals by thirds of the rows. By chance, one line in "
+        "twenty lies outside its range."
     )
     return render_table(caption, [*head, "intervals are"], body)
 

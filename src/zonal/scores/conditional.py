@@ -63,7 +63,8 @@ class Intervals:
 class Covariate:
     """A number known of each row before its target; NaN where it is missing.
 
-    ``kind`` is that of a column (`zonal.tables.columns.Column`).
+    ``kind`` is ``"prediction"`` if the model predicts it, or else that of the column:
+    ``"number"`` or ``"time"``.
     """
 
     name: str
@@ -83,9 +84,10 @@ class RowIntervals:
     def covariates(self) -> list[Covariate]:
         """Predicted standard deviation, prediction, and columns."""
         # Predictions of a row differ in the last digits from batch to batch.
+        std, mean = round_bits(self.intervals.std), round_bits(self.intervals.mean)
         return [
-            Covariate("predicted standard deviation", round_bits(self.intervals.std)),
-            Covariate("prediction", round_bits(self.intervals.mean)),
+            Covariate("predicted standard deviation", std, "prediction"),
+            Covariate("prediction", mean, "prediction"),
             *self.columns,
         ]
 
