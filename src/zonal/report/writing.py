@@ -2,8 +2,8 @@
 
 `zonal.scores` checks the rows and computes scores; `partial_dependence`, `spectrum` and
 `globe` compute the other results; `drawing`, `score_figures`, `interval_figures` and
-`model_figures` draw SVG; `largest_errors`, `settings` and `sections` write HTML, and `page` assembles it.
-The file needs no network: it includes styles, script and figures.
+`model_figures` draw SVG; `largest_errors`, `settings` and `sections` write HTML, and
+`page` assembles it. The file needs no network: it includes styles, script and figures.
 """
 
 import os

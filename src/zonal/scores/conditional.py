@@ -279,7 +279,8 @@ def compute_conditional_coverage(
     np.minimum.at(low, bins, values)
     np.maximum.at(high, bins, values)
     effective_rows = total**2 / np.bincount(bins, weight**2, size)
-    expected = np.minimum(average(intervals.probability), 1.0)
+    # Rounded, because a range ends at whole rows: 0.9 must not become 0.8999…9.
+    expected = np.minimum(np.round(average(intervals.probability), 9), 1.0)
     ranges = [
         compute_binomial_range(float(probability), float(rows))
         for probability, rows in zip(expected, effective_rows, strict=True)
