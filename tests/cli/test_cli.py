@@ -154,6 +154,14 @@ def test_fit_explains_itself_and_equals_the_library(folder, tmp_path):
     low, high = model.predict_interval(X, 0.9).T
     covered = np.mean((low <= y) & (y <= high))
     assert results["test"]["coverage"]["90%"] == pytest.approx(covered)
+    by_std = results["test"]["conditional_coverage"][0]
+    assert by_std["by"] == "predicted standard deviation"
+    shares, means = np.array(
+        [[group["share"], group["coverage"]] for group in by_std["bins"]]
+    ).T
+    assert shares @ means == pytest.approx(covered)
+    assert sum(results["test"]["pit_histogram"]) == pytest.approx(1)
+    assert results["test"]["crps"] > 0
     assert results["depth"]["layers"] == model.depth_.layers
     again = load(tmp_path / "m.zonal")
     assert again.metrics_["rmse"] == results["test"]["rmse"]
@@ -208,6 +216,7 @@ def test_evaluate_and_inspect(folder):
     assert metrics["rows"] == 40
     plain = own_process(folder, "evaluate", "price.zonal", "new.csv")
     assert "90% intervals" in plain.stdout
+    assert "groups by predicted standard deviation" in plain.stdout
     shown = command(folder, "inspect", "price.zonal").stdout
     assert "hidden layers" in shown
     assert "leave-one-out log density" in shown

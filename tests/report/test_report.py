@@ -29,6 +29,11 @@ from zonal.report.partial_dependence import compute_partial_dependence
 from zonal.report.spectrum import compute_spectrum
 from zonal.report.writing import write_report
 from zonal.scores.classification import score_classification
+from zonal.scores.conditional import (
+    compute_conditional_coverage,
+    compute_row_intervals,
+    read_numeric_columns,
+)
 from zonal.scores.held_out import HeldOut, check_held_out
 from zonal.scores.regression import (
     compute_binomial_range,
@@ -42,6 +47,7 @@ pytestmark = pytest.mark.usefixtures("few_rounds")
 
 NASTY = "<script>alert('x')</script>&\"`"
 SECTIONS = {"summary", "calibration", "errors", "largest-errors", "model", "reproduce"}
+COVERAGE = ["predicted standard deviation", "prediction"]
 
 
 def table(count, seed):
@@ -188,6 +194,60 @@ def test_report_of_a_regressor(regressor, tmp_path):
     assert "Captured variance" not in page
 
 
+def read_section(page, name):
+    start = page.index(f'<section id="{name}"')
+    return page[start : page.index("</section>", start)]
+
+
+def test_report_shows_for_which_rows_intervals_are_right(regressor, tmp_path):
+    X, y = table(200, 1)
+    page = write_page(regressor, X, y, tmp_path)
+    check_page(page, SECTIONS | {"interval-width"})
+    columns = [escape(column.name) for column in read_numeric_columns(regressor, X)]
+    assert columns[0] == escape(NASTY)
+    calibration = read_section(page, "calibration")
+    headings = re.findall(r"<h3>Coverage by (.*?)</h3>", calibration)
+    assert headings == COVERAGE + columns
+    rows = check_held_out(regressor, X, y, None)
+    distribution = regressor.predict_dist(X)
+    found = compute_row_intervals(regressor, distribution, rows, np.arange(200))
+    cells = [
+        re.findall(r"<td>(.*?)</td>", line)
+        for line in re.findall(r"<tr>(.*?)</tr>", calibration)[1:]
+    ]
+    low, high = regressor.predict_interval(X, 0.9).T
+    inside = (low <= y) & (y <= high)
+    by_std = compute_conditional_coverage(found.covariates[0], found.intervals, 3)
+    for third, line in enumerate(cells[:3]):
+        numbers = (by_std.low, by_std.high, by_std.mean_width)
+        assert line[:3] == [format_number(float(part[third])) for part in numbers]
+    shares = [float(line[3].removesuffix(" %")) for line in cells[:3]]
+    assert np.mean(shares) == pytest.approx(100 * np.mean(inside), abs=1)
+    widths = read_section(page, "interval-width")
+    headings = re.findall(r"<h3>Width by (.*?)</h3>", widths)
+    assert headings == ["prediction", *columns]
+    present = X[NASTY].notna().sum() + X.half.notna().sum() * ("half" in columns)
+    assert widths.count("<circle") == 200 + present
+    first = widths.split("</figure>")[0]
+    assert first.count('class="dot s1 many"') == np.sum(~inside)
+
+
+def test_figures_of_widths_have_at_most_1000_rows(regressor, tmp_path, monkeypatch):
+    monkeypatch.setattr("zonal.report.page._MOST_POINTS", 40)
+    monkeypatch.setattr("zonal.report.page.MOST_INTERVALS", 60)
+    page = write_page(regressor, *table(90, 1), tmp_path)
+    drawn = read_section(page, "interval-width").split("</figure>")
+    assert drawn[0].count("<circle") == 40
+
+
+def test_a_column_without_values_has_no_bins(regressor, tmp_path):
+    X, y = table(60, 1)
+    page = write_page(regressor, X.assign(half=np.nan), y, tmp_path)
+    check_page(page, SECTIONS | {"interval-width"})
+    assert "Coverage by half" not in page
+    assert "Width by half" not in page
+
+
 def test_report_of_features_alone(by_features, tmp_path):
     page = write_page(by_features, *table(80, 1), tmp_path)
     check_page(page, SECTIONS | {"relevance", "partial-dependence"})
@@ -201,6 +261,8 @@ def test_report_of_two_classes(binary, tmp_path):
     truth = np.where(y > 0, "up>", "down")
     page = write_page(binary, X, truth, tmp_path)
     check_page(page, SECTIONS | {"relevance", "partial-dependence"})
+    assert "Coverage by" not in page
+    assert "interval-width" not in page
     area = metrics.roc_auc_score(truth == "up>", binary.predict_proba(X)[:, 1])
     assert f"<strong>{area:.4f}</strong>" in page
     assert "up&gt;" in page
@@ -219,6 +281,8 @@ def test_report_of_several_classes(several, tmp_path, monkeypatch):
 
 def test_report_of_a_sphere(sphere, tmp_path):
     page = write_page(sphere, *earth(60, 1), tmp_path)
+    assert "Coverage by latitude" in page
+    assert "Width by longitude" in page
     check_page(page, SECTIONS | {"globe", "partial-dependence"})
     assert 'id="relevance"' not in page
     assert page.count("<canvas") == 2

@@ -24,10 +24,26 @@ def _describe_regression(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
     if np.isfinite(metrics["crps"]):
         meaning = "continuous ranked probability score; lower is better"
         table.append(("CRPS", f"{metrics['crps']:.4g}", meaning))
-    return table + [
+    table += [
         (f"{level} intervals", f"{share:.1%}", "of the test rows lie inside")
         for level, share in metrics["coverage"].items()
     ]
+    # Models saved by version 0.1 have no conditional coverage.
+    for conditional in metrics.get("conditional_coverage", []):
+        table += _describe_conditional_coverage(conditional)
+    return table
+
+
+def _describe_conditional_coverage(
+    conditional: dict[str, Any],
+) -> list[tuple[str, str, str]]:
+    """Coverage in groups of rows, lowest first; nothing where all rows are equal."""
+    bins = conditional["bins"]
+    if len(bins) < 2:
+        return []
+    shares = " ".join(f"{group['coverage']:.0%}" for group in bins)
+    meaning = f"90% intervals, in {len(bins)} groups by {conditional['by']}"
+    return [("coverage", shares, meaning)]
 
 
 def _describe_classification(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -11,11 +11,24 @@ from zonal.estimators.summary import captured_of, measure_of
 from zonal.report import model_figures, score_figures, sections
 from zonal.report.formatting import escape, format_number
 from zonal.report.globe import compute_globe
+from zonal.report.interval_figures import (
+    draw_conditional_coverage,
+    draw_interval_width,
+)
 from zonal.report.largest_errors import render_largest_errors
 from zonal.report.partial_dependence import compute_partial_dependence
 from zonal.report.settings import count_training_rows, list_settings
 from zonal.report.spectrum import compute_spectrum
 from zonal.scores.classification import ClassificationScores, score_classification
+from zonal.scores.conditional import (
+    MOST_INTERVALS,
+    THIRDS,
+    ConditionalCoverage,
+    RowIntervals,
+    choose_bin_count,
+    compute_conditional_coverage,
+    compute_row_intervals,
+)
 from zonal.scores.held_out import HeldOut
 from zonal.scores.regression import (
     RegressionScores,
@@ -32,6 +45,9 @@ _POLICY = (
     "img-src data:"
 )
 
+# Dots in a figure of interval widths.
+_MOST_POINTS = 1000
+
 # Identifier, heading and HTML.
 Section = tuple[str, str, str]
 
@@ -46,7 +62,10 @@ def build_page(model: Any, rows: HeldOut, title: str | None) -> str:
         predicted = model.predict_dist(rows.table, exposure=rows.exposure)
         distribution = predicted[0] if isinstance(predicted, list) else predicted
         scores = score_regression(distribution, rows)
-        content = _build_regression(model, scores, rows)
+        intervals = compute_row_intervals(
+            model, distribution, rows, rows.sample(MOST_INTERVALS)
+        )
+        content = _build_regression(model, scores, intervals, rows)
     content += _build_data(model, rows, scores)
     content += _build_model(model, rows)
     title = f"Predicted {rows.target}" if title is None else title
@@ -58,9 +77,10 @@ def _build_section(name: str, heading: str, introduction: str, html: str) -> Sec
 
 
 def _build_regression(
-    model: Any, scores: RegressionScores, rows: HeldOut
+    model: Any, scores: RegressionScores, intervals: RowIntervals, rows: HeldOut
 ) -> list[Section]:
     residuals = compute_residuals(model, rows)
+    bins = choose_bin_count(rows.effective_rows)
     return [
         _build_section(
             "summary",
@@ -76,8 +96,13 @@ def _build_regression(
             sections.render_figures(
                 score_figures.draw_coverage(scores, rows.effective_rows),
                 score_figures.draw_pit_histogram(scores, rows.effective_rows),
+                *map(draw_conditional_coverage, _compute_coverages(intervals, bins)),
+            )
+            + sections.render_conditional_coverage(
+                _compute_coverages(intervals, THIRDS)
             ),
         ),
+        _build_interval_width(intervals),
         _build_section(
             "errors",
             "Errors",
@@ -87,6 +112,29 @@ def _build_regression(
             ),
         ),
     ]
+
+
+def _compute_coverages(intervals: RowIntervals, bins: int) -> list[ConditionalCoverage]:
+    """Coverage by each covariate that has values."""
+    coverages = [
+        compute_conditional_coverage(covariate, intervals.intervals, bins)
+        for covariate in intervals.covariates
+    ]
+    return [coverage for coverage in coverages if len(coverage)]
+
+
+def _build_interval_width(intervals: RowIntervals) -> Section:
+    shown = intervals.sample(_MOST_POINTS)
+    # Against the predicted standard deviation the width is nearly a line.
+    figures = [
+        draw_interval_width(covariate, shown) for covariate in shown.covariates[1:]
+    ]
+    return _build_section(
+        "interval-width",
+        "Interval width",
+        "Rows that the model is sure of have narrow intervals.",
+        sections.render_figures(*(figure for figure in figures if figure is not None)),
+    )
 
 
 def _build_classification(scores: ClassificationScores, rows: HeldOut) -> list[Section]:

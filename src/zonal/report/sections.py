@@ -6,15 +6,18 @@ import numpy as np
 
 from zonal.report.formatting import escape, format_number, format_percent, truncate
 from zonal.report.globe import Globe
+from zonal.report.interval_figures import get_value_format
 from zonal.report.score_figures import Figure
 from zonal.report.spectrum import Spectrum
 from zonal.scores.classification import ClassificationScores
+from zonal.scores.conditional import ConditionalCoverage
 from zonal.scores.regression import RegressionScores, compute_binomial_range
 
 __all__ = [
     "describe_classification",
     "describe_regression",
     "describe_spectrum",
+    "render_conditional_coverage",
     "render_confusion",
     "render_coverage_table",
     "render_figure",
@@ -32,6 +35,7 @@ Score = tuple[str, str, str]
 # With more classes the confusion matrix takes the width of the page.
 _NARROW = 5
 _ROUNDING = 1e-9
+_LONGEST_NAME = 28
 
 
 def render_section(name: str, heading: str, introduction: str, content: str) -> str:
@@ -132,15 +136,48 @@ def render_coverage_table(scores: RegressionScores, effective_rows: float) -> st
     body = []
     for level, share in scores.coverage:
         low, high = compute_binomial_range(level, effective_rows)
-        verdict = "consistent with nominal"
-        if share < low - _ROUNDING or share > high + _ROUNDING:
-            verdict = "too narrow" if share < low else "too wide"
-        expected = f"{100 * low:.1f} to {format_percent(float(high))}"
-        body.append(
-            [format_percent(level, 0), format_percent(share), expected, verdict]
-        )
+        body.append([format_percent(level, 0), *_describe_coverage(share, low, high)])
     head = ["nominal", "observed", "95 % range if correct", "intervals are"]
     return render_table("Coverage of prediction intervals", head, body, "narrow")
+
+
+def _describe_coverage(share: float, low: float, high: float) -> list[str]:
+    """Observed coverage, the range of correct intervals, and a verdict."""
+    verdict = "consistent with nominal"
+    if share < low - _ROUNDING or share > high + _ROUNDING:
+        verdict = "too narrow" if share < low else "too wide"
+    expected = f"{100 * low:.1f} to {format_percent(float(high))}"
+    return [format_percent(share), expected, verdict]
+
+
+def render_conditional_coverage(coverages: list[ConditionalCoverage]) -> str:
+    """Coverage of 90 % intervals in thirds of the rows by each covariate."""
+    body = []
+    for coverage in coverages:
+        format_value = get_value_format(coverage.kind)
+        for index in range(len(coverage)):
+            observed, expected, verdict = _describe_coverage(
+                float(coverage.coverage[index]),
+                float(coverage.range_low[index]),
+                float(coverage.range_high[index]),
+            )
+            body.append(
+                [
+                    truncate(coverage.name, _LONGEST_NAME),
+                    format_value(float(coverage.low[index])),
+                    format_value(float(coverage.high[index])),
+                    format_number(float(coverage.mean_width[index])),
+                    observed,
+                    expected,
+                    verdict,
+                ]
+            )
+    head = ["rows by", "from", "to", "mean width", "observed", "95 % range if correct"]
+    caption = (
+        "Coverage of 90 % intervals by thirds of the rows. By chance, one line in "
+        "twenty lies outside its range."
+    )
+    return render_table(caption, [*head, "intervals are"], body)
 
 
 def describe_classification(scores: ClassificationScores) -> list[Score]:

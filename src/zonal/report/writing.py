@@ -1,9 +1,9 @@
 """A report of a fitted model on held-out rows, as one HTML file.
 
 `zonal.scores` checks the rows and computes scores; `partial_dependence`, `spectrum` and
-`globe` compute the other results; `drawing`, `score_figures` and `model_figures` draw
-SVG; `largest_errors`, `settings` and `sections` write HTML, and `page` assembles it.
-The file needs no network: it includes styles, script and figures.
+`globe` compute the other results; `drawing`, `score_figures`, `interval_figures` and
+`model_figures` draw SVG; `largest_errors`, `settings` and `sections` write HTML, and
+`page` assembles it. The file needs no network: it includes styles, script and figures.
 """
 
 import os

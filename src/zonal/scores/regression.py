@@ -11,7 +11,6 @@ from sklearn.metrics import root_mean_squared_error
 from zonal.likelihoods.counts import CountLikelihood
 from zonal.prediction import Prediction
 from zonal.scores.held_out import HeldOut
-from zonal.tables.sampling import row_bits
 
 __all__ = [
     "HEADLINE_LEVELS",
@@ -56,9 +55,18 @@ class RegressionScores:
     standardised_error: Rows
 
 
-def score_regression(distribution: Any, rows: HeldOut) -> RegressionScores:
-    """Scores of a `PredictiveDistribution` with an entry for each row."""
+def score_regression(
+    distribution: Any, rows: HeldOut, pit_bins: int | None = None
+) -> RegressionScores:
+    """Scores of a `PredictiveDistribution` with an entry for each row.
+
+    ``pit_bins`` is the number of bins of the PIT histogram, by default as many as the
+    rows allow.
+    """
     y, weight = rows.y, rows.weight
+    if pit_bins is None:
+        most = rows.effective_rows // _ROWS_PER_BIN
+        pit_bins = int(np.clip(most, _LEAST_BINS, _MOST_BINS))
     mean, std = distribution.mean(), distribution.std()
     target_std = float(np.sqrt(np.cov(y, aweights=weight, ddof=0)))
     lower, upper = _cdf_limits(distribution, y)
@@ -79,7 +87,7 @@ def score_regression(distribution: Any, rows: HeldOut) -> RegressionScores:
         coverage=tuple((level, covered(level)) for level in HEADLINE_LEVELS),
         levels=levels,
         observed_coverage=np.array([covered(level) for level in levels]),
-        pit_histogram=_compute_pit_histogram(lower, upper, rows),
+        pit_histogram=_compute_pit_histogram(lower, upper, weight, pit_bins),
         mean=mean,
         standardised_error=(y - mean) / std,
     )
@@ -110,14 +118,22 @@ def _cdf_limits(distribution: Any, y: Rows) -> tuple[Rows, Rows]:
 
 
 def _compute_pit_histogram(
-    lower: Rows, upper: Rows, rows: HeldOut
+    lower: Rows, upper: Rows, weight: Rows, bins: int
 ) -> Float[np.ndarray, " bins"]:
-    """Histogram of the probability integral transform, randomised for counts."""
-    uniform = np.random.default_rng(row_bits(0)).uniform(size=len(rows))
-    bins = int(np.clip(rows.effective_rows // _ROWS_PER_BIN, _LEAST_BINS, _MOST_BINS))
-    pit = lower + uniform * (upper - lower)
-    counts = np.histogram(pit, bins, (0, 1), weights=rows.weight)[0]
-    return counts / rows.weight.sum()
+    """Histogram of the probability integral transform.
+
+    A count is spread evenly over the probabilities from below it to itself (Czado,
+    Gneiting & Held 2009, equation 2), so that the histogram is not random.
+    """
+    if lower is upper:
+        return np.histogram(upper, bins, (0, 1), weights=weight)[0] / weight.sum()
+    mass = np.maximum(upper - lower, np.finfo(np.float64).tiny)
+    inner = np.arange(1, bins) / bins
+    below = [
+        np.average(np.clip((edge - lower) / mass, 0, 1), weights=weight)
+        for edge in inner
+    ]
+    return np.diff(below, prepend=0.0, append=1.0)
 
 
 def _compute_crps(prediction: Prediction, y: Rows, weight: Rows) -> float | None:
