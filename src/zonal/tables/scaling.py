@@ -28,8 +28,8 @@ _CLIPPED = 1e-3
 _ROUNDING = 1e-13
 # Squares of values beyond these are not in the range of float64.
 _LARGEST, _SMALLEST = 1e140, 1e-140
-# Standardised inputs beyond this are as good as infinite.
-_FARTHEST = 1e300
+# Standardised inputs beyond the range of float64 are clipped to it.
+_FARTHEST = float(np.finfo(np.float64).max)
 # Sums of weights that learning can work with.
 _FEWEST, _MOST = 0.1, 1e30
 
