@@ -159,6 +159,16 @@ def test_low_levels_and_tail_are_the_kernel(kernel, dimension, first):
     )
 
 
+@pytest.mark.parametrize(("beta", "first"), [(8.0, 8), (12.0, 4), (16.0, 2)])
+def test_a_tail_with_little_variance_is_positive_definite(beta, first):
+    tail = AngleTable.build(ContinuousDepth(beta=beta), 3, first)
+    points = np.random.default_rng(0).normal(size=(60, 3))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    squares = ((points[:, None] - points) ** 2).sum(axis=-1)
+    assert 1e-9 < tail.share < 1e-7
+    assert np.linalg.eigvalsh(tail.kernel(squares))[0] > -1e-5
+
+
 def test_a_kernel_without_higher_levels_has_no_tail():
     kernel = FreeSpectrum(np.array([0.5, 0.3, 0.2]))
     tail = AngleTable.build(kernel, 4, 5)

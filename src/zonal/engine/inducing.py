@@ -40,7 +40,7 @@ from zonal.saving import savable
 __all__ = ["GlobalFeatures", "combined", "squared_chords"]
 
 # Added to the diagonal of κ(V, V); it can only lower what the features capture.
-_JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
+_JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 # Rows whose features fit in the cache, and lanes of a vector of float64.
 _BLOCK = 512
 _LANES = 8

@@ -37,9 +37,12 @@ __all__ = [
     "conditionals",
     "leave_one_out",
     "log_student",
+    "noise_per_row",
 ]
 
 _CHUNK = 512
+# Limits of a row's noise relative to the prior variance.
+_LEAST_ROW_NOISE, _MOST_ROW_NOISE = 1e-10, 1e10
 # Least pivots relative to the diagonal. The rounding error of the kernel, 1e-7, changes
 # smaller ones by more than one percent.
 _LEAST_PIVOT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}
@@ -160,6 +163,25 @@ class LeaveOneOut:
     gradient: Gradient | None
     repeated: int
     lifted: int
+
+
+def noise_per_row(
+    noise: float,
+    weight: Float[np.ndarray, " rows"],
+    variance: float,
+    least: float = _LEAST_ROW_NOISE,
+) -> Float[np.ndarray, " rows"]:
+    """Noise variance of rows with weights, within what float32 can solve.
+
+    Beyond these limits a row determines the function, or has no information.
+
+    Examples
+    --------
+    >>> noise_per_row(0.1, np.array([1.0, 2.0, 1e300, 1e-300]), 1.0)
+    array([1.e-01, 5.e-02, 1.e-10, 1.e+10])
+    """
+    fewest = noise / (_MOST_ROW_NOISE * variance)
+    return noise / np.clip(weight, fewest, noise / (least * variance))
 
 
 def _store_plain(points: StoredRows | Queries) -> None:

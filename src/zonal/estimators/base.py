@@ -258,7 +258,11 @@ class SphericalGP(
         table = given.table()
         if table is not None:
             return table.sources(self.columns_, self._target_encoder(self._known))
-        return self._sources_of(self._rows(self.columns_, self._known, given))
+        rows = self._rows(self.columns_, self._known, given)
+        if self.models_[0].stores_rows and len(rows):
+            # In their order, so that errors tell the right row.
+            return [source_of(output) for output in by_output(rows)]
+        return self._sources_of(rows)
 
     def _may_start_warm(self, columns: Columns, recipe: Recipe) -> bool:
         """Whether an earlier fit has the same number of columns and kind of sphere."""

@@ -71,6 +71,10 @@ def sphere_of(geometry: Any, n_inputs: int) -> Sphere | None:
 
 def recipe_of(estimator: Any, sphere: Sphere | None) -> Recipe:
     """The recipe that corresponds to an estimator's parameters."""
+    for name in ("n_features", "n_neighbors"):
+        value = getattr(estimator, name)
+        if value is not None and not isinstance(value, int | np.integer):
+            raise ValueError(f"{name} must be an integer, got {value!r}")
     n_neighbors = estimator.n_neighbors
     if not estimator.keep_rows:
         if n_neighbors:

@@ -1,12 +1,13 @@
 """Calibration: the law of new targets, from errors of held-out predictions.
 
 With nearest rows, leave-one-out predictions of some rows are exact and cheap. But the
-residuals of a row's neighbours know its target, which those of a new row's neighbours do
-not. So residuals nearby are those of a table without these rows. A large table gives
+residuals of a row's neighbours know its target, which those of a new row's neighbours
+do not. So residuals nearby are those of a table without these rows. A large table gives
 enough rows at once; of a small one, several parts are taken out in turn.
 
-With features alone, leave-one-out predictions have a closed form, and a ridge regression
-of the size of residuals on columns and features says how wide errors are at a row.
+With features alone, leave-one-out predictions have a closed form, and a ridge
+regression of the size of residuals on columns and features says how wide errors are at
+a row.
 """
 
 import dataclasses

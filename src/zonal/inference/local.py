@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from zonal.engine.full_scale import FeatureSums, FullScale
 from zonal.engine.inducing import GlobalFeatures
-from zonal.engine.local import StoredRows, conditionals
+from zonal.engine.local import StoredRows, conditionals, noise_per_row
 from zonal.engine.nearby import nearby_sizes
 from zonal.engine.neighbours import Neighbours
 from zonal.engine.posterior import Marginals, normals_of_rows
@@ -42,6 +42,8 @@ _RESIDUAL_NEIGHBORS = 64
 _MOST_RESIDUALS = 200_000
 # Larger standardised inputs could be beyond the range of float32.
 _FARTHEST = 1e38
+# Squares of larger standardised targets would be.
+_FARTHEST_TARGET = 1e18
 
 
 @savable
@@ -60,6 +62,7 @@ class StoredTable(Fields):
         parts, first_row = [], 0
         for chunk in source.chunks(_BLOCK):
             checked(chunk.x, chunk.targets, first_row=first_row)
+            _check_targets(chunk.targets, first_row)
             first_row += len(chunk)
             weight = chunk.weights * chunk.precisions
             spread = np.zeros(len(chunk))
@@ -124,18 +127,6 @@ class StoredTable(Fields):
     def without(self, other: "StoredTable") -> "StoredTable":
         """These rows without others, which must be among them."""
         index = self.find(other.x)
-        missing = np.flatnonzero(index < 0)
-        if len(missing) == 0:
-            # The tolerance allows for rounding of sums of weights.
-            missing = np.flatnonzero(
-                other.weight > self.weight[index] * (1 + 1e-9) + 1e-12
-            )
-        if len(missing):
-            raise ValueError(
-                f"row {missing[0]} of the rows to forget is not in the model as often "
-                f"as it is given ({len(missing)} such rows); forget rows that were "
-                "fitted or added, with the same weights"
-            )
         weight, y, spread = self.weight.copy(), self.y.copy(), self.spread.copy()
         rest = weight[index] - other.weight
         removed = rest <= 1e-9 * weight[index]
@@ -151,6 +142,13 @@ class StoredTable(Fields):
         return StoredTable(
             self.x[remaining], y[remaining], weight[remaining], spread[remaining]
         )
+
+    def lacks(self, other: "StoredTable") -> Int[np.ndarray, " missing"]:
+        """Indices of the others' rows that are not among these as often."""
+        index = self.find(other.x)
+        known = np.where(index < 0, 0.0, np.append(self.weight, 0.0)[index])
+        # The tolerance allows for rounding of sums of weights.
+        return np.flatnonzero(other.weight > known * (1 + 1e-9) + 1e-12 * (known > 0))
 
     @functools.cached_property
     def _row_index(self) -> RowIndex:
@@ -319,7 +317,7 @@ class LocalSolution(Fields):
             keys = normals_of_rows(table.x, 1, 0)[:, 0]
             rows = np.sort(np.argpartition(keys, _MOST_RESIDUALS)[:_MOST_RESIDUALS])
         direction, radial = _directions(self.features, table.x)
-        noise = float(self.process.noise) / table.weight
+        noise = _noise(self.process, table.weight)
         stored = StoredRows(direction, radial, table.y[:, None], noise)
         found = conditionals(
             stored,
@@ -369,7 +367,7 @@ class LocalSolution(Fields):
         rest = np.where(repeated, rest, 1.0)
         total = self.table.weight[own] * self.table.y[own]
         others = (total - chunk.weights * chunk.precisions * chunk.targets) / rest
-        noise = np.where(repeated, float(self.process.noise) / rest, np.inf)
+        noise = np.where(repeated, _noise(self.process, rest), np.inf)
         gain = variance[:, 0] / (variance[:, 0] + noise)
         others = np.where(repeated, others, 0.0)
         updated = mean[:, 0] + gain * (others - mean[:, 0])
@@ -437,6 +435,16 @@ class LocalSolution(Fields):
         return FeatureSums.collect(self.features, _stored(self.features, table))
 
 
+def _check_targets(y: np.ndarray, first_row: int) -> None:
+    far = np.flatnonzero(np.abs(y) > _FARTHEST_TARGET)
+    if len(far):
+        raise ValueError(
+            f"the target in row {first_row + far[0]} is {abs(y[far[0]]):.1e} standard "
+            "deviations of the fitted targets away from their mean; correct it, remove "
+            "the row, or fit again"
+        )
+
+
 def _stored_inputs(x: np.ndarray) -> Float[np.ndarray, "rows inputs"]:
     """Inputs in float32; rows beyond its range keep their direction."""
     size = np.abs(x).max(axis=1, initial=0.0)
@@ -458,8 +466,12 @@ def _directions(
 
 def _stored(features: GlobalFeatures, table: StoredTable) -> StoredRows:
     direction, radial = _directions(features, table.x)
-    noise = float(features.process.noise) / table.weight
+    noise = _noise(features.process, table.weight)
     return features.stored(direction, radial, table.y[:, None], noise)
+
+
+def _noise(process: LocalProcess, weight: np.ndarray) -> np.ndarray:
+    return noise_per_row(float(process.noise), weight, float(process.variance))
 
 
 def _clipped(found: Marginals) -> Marginals:
@@ -480,6 +492,13 @@ def _(solution: LocalSolution, other: LocalSolution) -> LocalSolution:
 @forget_rows.register
 def _(solution: LocalSolution, source: Source) -> LocalSolution:
     forgotten = StoredTable.of(source)
+    missing = solution.table.lacks(forgotten)
+    if len(missing):
+        raise ValueError(
+            f"row {_first_row(source, forgotten.part(missing))} of the rows to forget "
+            f"is not in the model as often as it is given ({len(missing)} such rows); "
+            "forget rows that were fitted or added, with the same weights"
+        )
     table = solution.table.without(forgotten)
     before = solution.table.part(solution.table.find(forgotten.x))
     # A row that was there several times may remain.
@@ -487,6 +506,17 @@ def _(solution: LocalSolution, source: Source) -> LocalSolution:
     after = table.part(rest[rest >= 0])
     sums = solution.sums - solution.sums_of(before) + solution.sums_of(after)
     return solution.with_table(table, sums)
+
+
+def _first_row(source: Source, table: StoredTable) -> int:
+    """The first row of a source that is in a table."""
+    first_row = 0
+    for chunk in source.chunks(_BLOCK):
+        found = np.flatnonzero((table.find(chunk.x) >= 0) & (chunk.weights > 0))
+        if len(found):
+            return first_row + int(found[0])
+        first_row += len(chunk)
+    return first_row
 
 
 @without_rows.register

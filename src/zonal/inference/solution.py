@@ -47,12 +47,14 @@ class Sites:
 class Solution(Fields):
     """The posterior of all functions, exact for normal noise, with its bound.
 
-    ``statistics`` are sums over rows for each function: of targets and precisions for
-    normal noise, and of sites otherwise. ``proposed`` are the sums for the next pass,
-    which are the same at the fixed point. ``factors`` scale the uncaptured variance in
-    the bound. ``sizes`` are weights of the features, and ``trend`` a function of the
-    columns, whose sum predicts how large residuals are, for noise that varies. A ``lift`` above zero indicates that rounding of the sums affects the
-    bound. ``dtype`` is the precision of predicted variances; None chooses it by size.
+    ``statistics`` are sums over rows for each function: of targets and precisions
+    for normal noise, and of sites otherwise. ``proposed`` are the sums for the next
+    pass, which are the same at the fixed point. ``factors`` scale the uncaptured
+    variance in the bound. ``sizes`` are weights of the features, and ``trend`` a
+    function of the columns, whose sum predicts how large residuals are, for noise
+    that varies. A ``lift`` above zero indicates that rounding of the sums affects
+    the bound. ``dtype`` is the precision of predicted variances; None chooses it by
+    size.
     """
 
     processes: tuple[Process, ...]

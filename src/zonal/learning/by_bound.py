@@ -225,7 +225,9 @@ class Learner:
         # Passes may start again in float64; earlier ones still count.
         number = 1 + sum(step.stage == stage for step in self.history)
         bound = solution.bound / solution.rows
-        is_last = self.report(stage, number, int(solution.rows), bound)
+        # Weights can count more rows than an integer of a table of steps can hold.
+        rows = int(min(solution.rows, 2**62))
+        is_last = self.report(stage, number, rows, bound)
         return self.stopped if is_last else None
 
     def preparation(self, process: Process, fits_scales: bool = True) -> Preparation:

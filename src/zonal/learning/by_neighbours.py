@@ -31,7 +31,12 @@ import numpy as np
 from jaxtyping import Int
 from scipy.optimize import minimize, minimize_scalar
 
-from zonal.engine.local import LeaveOneOut, StoredRows, leave_one_out
+from zonal.engine.local import (
+    LeaveOneOut,
+    StoredRows,
+    leave_one_out,
+    noise_per_row,
+)
 from zonal.engine.neighbours import Neighbours
 from zonal.learning.residuals import Fit, Residuals
 from zonal.learning.schedule import NeighbourSchedule
@@ -316,7 +321,10 @@ class _Sample:
         self, process: LocalProcess, gradient: bool, tails: float = 0.0
     ) -> LeaveOneOut:
         direction, radial = process.sphere.points(self.rows.x)
-        noise = float(process.noise) / self.rows.weight
+        variance = float(process.variance)
+        noise = noise_per_row(
+            float(process.noise), self.rows.weight, variance, _LEAST_RATIO
+        )
         stored = StoredRows(
             np.asarray(direction), np.asarray(radial), self.rows.y, noise
         )
@@ -325,7 +333,7 @@ class _Sample:
             self.own,
             self.lists,
             process.table(),
-            float(process.variance),
+            variance,
             gradient=gradient,
             tails=tails,
         )

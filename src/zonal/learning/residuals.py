@@ -27,6 +27,8 @@ _TAILS = (0.0, 1 / 30, 1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2)
 _MOST_STEPS = 50
 _LEAST_CHANGE = 1e-3
 _LEAST_SCALE = 1e-12
+# Rows of smaller weights have no information either.
+_LEAST_WEIGHT = 1e-100
 # Where most residuals are zero, the scale would be zero as well.
 _LEAST_SHARE = 1e-4
 
@@ -73,7 +75,8 @@ class Residuals:
 
     @property
     def _spread(self) -> Float[np.ndarray, "rows 1"]:
-        return (self.variance + self.noise / self.weight)[:, None]
+        weight = np.maximum(self.weight, _LEAST_WEIGHT)
+        return (self.variance + self.noise / weight)[:, None]
 
     @property
     def _squares(self) -> Float[np.ndarray, "rows outputs"]:
@@ -93,6 +96,11 @@ class Residuals:
         """The scale at which normal densities are largest: Σ e²/s over all targets."""
         squares = float(self._squares.sum()) + self._repeat_squares
         return max(squares / self.total, _LEAST_SCALE)
+
+    @property
+    def distinct_scale(self) -> float:
+        """The scale that suits distinct rows, whatever their repeats."""
+        return max(float(self._squares.mean()), _LEAST_SCALE)
 
     def density(self, tails: float, scale: float = 1.0) -> float:
         """Mean log density per target, given degrees of freedom and scale."""

@@ -17,7 +17,7 @@ from scipy.optimize import minimize_scalar
 
 from zonal.engine.full_scale import FullScale
 from zonal.engine.inducing import GlobalFeatures
-from zonal.engine.local import StoredRows
+from zonal.engine.local import StoredRows, noise_per_row
 from zonal.engine.neighbours import Neighbours
 from zonal.learning.residuals import Residuals
 from zonal.learning.schedule import NoiseSearch, SizeSchedule
@@ -275,7 +275,10 @@ class _Judge:
             residuals = self._residuals(given, nearest, noise)
             density = residuals.fit(search.most_tails).density
             if density > best.density:
-                best = _Best(residuals.noise, residuals.normal_scale, density)
+                # Repeats that are equal cannot make less noise than the least.
+                least = residuals.distinct_scale if noise == _LEAST_RATIO else 0.0
+                scale = max(residuals.normal_scale, least)
+                best = _Best(residuals.noise, scale, density)
             return -density
 
         minimize_scalar(
@@ -290,7 +293,7 @@ class _Judge:
         """Leave-one-out residuals of the rows that judge, with a variance of one."""
         weight = self.rows.weight
         own, lists = nearest
-        rows = dataclasses.replace(given.rows, noise=noise / weight)
+        rows = dataclasses.replace(given.rows, noise=noise_per_row(noise, weight, 1.0))
         left_out = FullScale.of(given.features, rows, np.float32).leave_out(own, lists)
         return Residuals(
             self._targets[own] - left_out.mean,

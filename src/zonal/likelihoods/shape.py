@@ -4,9 +4,9 @@ A Gaussian process predicts normal targets. Real residuals often have a sharper 
 heavier tails, and may lean to one side. They are fitted by a mixture of centred normals
 of fixed widths, which can represent normals of random width such as Student's t and
 Laplace. The shares of the widths maximise a concave likelihood without settings, by
-expectation maximisation. Where it gains density, the part above the mode is stretched by
-a factor κ and the part below it shrunk by the same factor, which makes the shape skewed
-(Fernández & Steel 1998). The shape is then moved so that its mean is zero.
+expectation maximisation. Where it gains density, the part above the mode is stretched
+by a factor κ and the part below it shrunk by the same factor, which makes the shape
+skewed (Fernández & Steel 1998). The shape is then moved so that its mean is zero.
 """
 
 import dataclasses
@@ -137,7 +137,7 @@ class Calibration:
     def _skewed(
         self, skew: float, z: np.ndarray, weight: np.ndarray, known: np.ndarray | None
     ) -> "Calibration":
-        """A mixture of the given skew, whose mode is placed so that its mean is zero."""
+        """A mixture of the given skew, whose mode makes its mean zero."""
         found = dataclasses.replace(self, skew=skew)
         for _ in range(_SKEW_FITS):
             mixture = self._mixture(found._folded(z), weight, known)
@@ -195,7 +195,7 @@ class Calibration:
         """Quantiles at the given levels."""
         levels, below = np.asarray(levels, np.float64), self._below
         lower = levels < below
-        # Both tails are looked up below the mode, where probabilities keep their digits.
+        # Both tails are looked up below the mode: probabilities keep their digits.
         tail = np.where(lower, levels / below, (1 - levels) / (1 - below)) / 2
         x = -self._symmetric_quantiles(np.clip(tail, 0.0, 0.5))
         return self._mode + np.where(lower, -x / self.skew, x * self.skew)

@@ -1,9 +1,10 @@
 """How the size of residuals depends on each column.
 
 Noise may vary along columns that the function hardly depends on, and that are therefore
-left out of the learned metric. So the logarithm of the size of residuals is regressed on
-the columns themselves: a sum of piecewise linear functions, one per column, with a ridge
-penalty on their slopes. Its strength is that of the best leave-one-out predictions.
+left out of the learned metric. So the logarithm of the size of residuals is regressed
+on the columns themselves: a sum of piecewise linear functions, one per column, with a
+ridge penalty on their slopes. Its strength is that of the best leave-one-out
+predictions.
 """
 
 import dataclasses

@@ -13,7 +13,7 @@ points that are close when it is taken from their difference.
 
 (DLMF 18.12.7 with γ = 1). With (1+l)^-β = ∫ t^(β-1) e^(-(1+l)t) dt / Γ(β), r = e^-t
 and t = e^x, the sum over all levels is an integral along x that the trapezoidal rule
-finds to rounding from some 200 nodes. The nodes do not depend on β: a matrix of the
+finds to rounding from some 300 nodes. The nodes do not depend on β: a matrix of the
 generating function is made once per dimension, and a new β is one product with it.
 
 **Lookup without logarithms.** The grid has 32 points per octave of u + 2^-56, so the
@@ -58,9 +58,9 @@ INTERVALS = OCTAVES * _POINTS + 1
 # A smaller share of the variance is the rounding of the sums over all levels.
 _LEAST_SHARE = 1e-9
 
-# The trapezoidal rule in x = log t. Its error is |Γ(β + 2πi/step)| / Γ(β), 1e-10 at the
+# The trapezoidal rule in x = log t. Its error is |Γ(β + 2πi/step)| / Γ(β), 1e-15 at the
 # largest β; below the first node the integrand is at most e^(βx) / θ.
-_STEP, _FIRST, _LAST = 0.2, -37.0, 4.2
+_STEP, _FIRST, _LAST = 0.15, -37.0, 4.6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -26,6 +26,12 @@ _KNOTS = 257
 _CLIPPED = 1e-3
 # A standard deviation this small, relative to the values, is rounding.
 _ROUNDING = 1e-13
+# Squares of values beyond these are not in the range of float64.
+_LARGEST, _SMALLEST = 1e140, 1e-140
+# Standardised inputs beyond the range of float64 are clipped to it.
+_FARTHEST = float(np.finfo(np.float64).max)
+# Sums of weights that learning can work with.
+_FEWEST, _MOST = 0.1, 1e30
 
 
 class ConstantWarning(UserWarning):
@@ -103,7 +109,13 @@ class Scaling:
                 "every weight is zero, so no row is left to learn from; "
                 "give some row a positive weight"
             )
+        if not _FEWEST <= moments.count <= _MOST:
+            raise ValueError(
+                f"the weights sum to {moments.count:.3g}, and count as that many rows; "
+                "multiply all of them by one number, so that their mean is about one"
+            )
         deviation = np.sqrt(np.diag(moments.products) / moments.count)
+        _check_not_tiny(np.hypot(deviation, moments.mean))
         constant = deviation <= _ROUNDING * np.abs(moments.mean)
         _warn_of_constants(constant)
         # Division by infinity makes a constant column zero, even if new values differ.
@@ -183,7 +195,8 @@ class Scaling:
                     x[:, column] = np.clip(x[:, column], knots[0], knots[-1])
                 else:
                     x[:, column] = np.interp(x[:, column], knots, scores)
-        return (x - self.centre) / self.width
+        with np.errstate(over="ignore"):
+            return np.clip((x - self.centre) / self.width, -_FARTHEST, _FARTHEST)
 
     def chunk(self, chunk: Chunk) -> Chunk:
         """The chunk with standardised columns and target."""
@@ -264,6 +277,7 @@ class _Moments:
         total = cls(0.0, np.zeros(size), np.zeros((size, size)))
         for chunk in source.chunks():
             table = np.column_stack([scaling.inputs(chunk.x), chunk.targets])
+            _check_not_huge(table)
             total = total.merged(cls._of_table(table, chunk.weights, chunk.precisions))
         return total
 
@@ -303,6 +317,34 @@ def _scores(count: int) -> np.ndarray:
     """Normal scores of evenly spaced ranks, the outermost half a rank inside."""
     rank = np.linspace(0, 1, count)
     return ndtri(np.clip(rank, 0.5 / count, 1 - 0.5 / count))
+
+
+def _check_not_huge(table: np.ndarray) -> None:
+    huge = np.argwhere(np.abs(table) > _LARGEST)
+    if len(huge):
+        row, column = huge[0]
+        raise ValueError(
+            f"{_name(int(column), table)} has the value {table[row, column]:g}, whose "
+            "square is beyond the range of numbers; correct it, or divide the column "
+            "by a large number"
+        )
+
+
+def _check_not_tiny(size: np.ndarray) -> None:
+    """Raise an error for columns whose squares are zero, although they are not."""
+    tiny = np.flatnonzero((size > 0) & (size < _SMALLEST))
+    if len(tiny):
+        column = int(tiny[0])
+        raise ValueError(
+            f"{_name(column, size[None])} has values of about {size[column]:.0e} "
+            "only, whose squares are beyond the range of numbers; multiply the column "
+            "by a large number"
+        )
+
+
+def _name(column: int, table: np.ndarray) -> str:
+    """The name of a column of a table, whose last one is the target."""
+    return "the target" if column == table.shape[1] - 1 else f"column {column}"
 
 
 def _warn_of_constants(constant: np.ndarray) -> None:
