@@ -223,7 +223,8 @@ def _refit(sample: Chunk, state: Solution) -> tuple[tuple[Process, ...], Likelih
     rows = thin(sample, _OWN_ROWS, 0)
     frame = whiten(state.processes[0].basis)
     predict = marginals(state.posteriors, state.offsets, frame, factors=state.factors)
-    return processes, state.likelihood.refit(rows, *predict(rows))
+    found = predict(rows)
+    return processes, state.likelihood.refit(rows, found.mean, found.variance)
 
 
 @functools.singledispatch
