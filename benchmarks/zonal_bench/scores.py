@@ -48,7 +48,7 @@ def drop_calibration(prediction: Prediction) -> Prediction:
     (array([4.]), array([1.]))
     """
     likelihood: Any = prediction.likelihood
-    plain = dataclasses.replace(likelihood, calibration=Calibration())
+    plain = dataclasses.replace(likelihood, calibration=Calibration(), row_law=None)
     return dataclasses.replace(prediction, likelihood=plain)
 
 

@@ -93,14 +93,7 @@ class Gaussian(RealLikelihood):
         )
 
     def calibrate(self, rows, mean, variance):
-        errors = Errors(
-            rows.targets - mean[:, 0],
-            self._unit(rows, variance),
-            mean[:, 0],
-            rows.nearby,
-            rows.weights,
-            _step_of(rows.targets),
-        )
+        errors = self._errors_of(rows, mean, variance)
         plain = dataclasses.replace(self, calibration=Calibration(), row_law=None)
         if len(errors) < _LEAST_ROWS:
             return plain._with_one_shape(errors)
@@ -125,6 +118,16 @@ class Gaussian(RealLikelihood):
             if mean_gain > max(_LEAST_GAIN, _LEAST_ERRORS * error):
                 best, highest = law, candidate
         return plain if best is None else best(errors)
+
+    def _errors_of(self, rows: Chunk, mean: np.ndarray, variance: np.ndarray) -> Errors:
+        return Errors(
+            rows.targets - mean[:, 0],
+            self._unit(rows, variance),
+            mean[:, 0],
+            rows.nearby,
+            rows.weights,
+            _step_of(rows.targets),
+        )
 
     def _with_one_shape(self, errors: Errors) -> "Gaussian":
         shape = Calibration.of(errors.standardised, errors.weight)
