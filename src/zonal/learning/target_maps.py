@@ -39,7 +39,14 @@ from zonal.tables.chunks import Chunk
 from zonal.tables.repeats import DistinctRows, merged_rows
 from zonal.tables.rounding import round_bits, round_to_width
 from zonal.tables.sources import Source, source_of
-from zonal.tables.target_maps import Identity, Log, Logit, TargetMap, YeoJohnson
+from zonal.tables.target_maps import (
+    Identity,
+    Log,
+    Logit,
+    TargetMap,
+    YeoJohnson,
+    logit_below,
+)
 
 __all__ = ["choose_target_map", "plausible_maps"]
 
@@ -80,7 +87,7 @@ def choose_target_map(
     if transform == "log":
         return Log()
     if transform == "logit":
-        return _logit_of(source)
+        return logit_below(_bounds_of(source)[1])
     settings = recipe.schedule.maps
     rows = source.sample(settings.pool_rows, recipe.seed)
     if transform == "yeo-johnson":
@@ -124,9 +131,8 @@ def plausible_maps(
         return []
     candidates: list[TargetMap] = []
     low, high = np.quantile(y, [0.05, 0.95])
-    if values[0] > 0 and values[-1] < 1:
-        if values[0] < _NEAR_BOUND and values[-1] > 1 - _NEAR_BOUND:
-            candidates.append(Logit())
+    if 0 < values[0] < _NEAR_BOUND and 1 - _NEAR_BOUND < values[-1] < 1:
+        candidates.append(Logit())
     if values[0] > 0 and high > settings.least_ratio * low:
         candidates.append(Log())
     if abs(float(skew(y))) > settings.least_skewness:
@@ -158,15 +164,9 @@ def yeo_johnson_of(y: Float[np.ndarray, " rows"]) -> YeoJohnson:
 
 
 def _normal_density(target_map: TargetMap, y: Float[np.ndarray, " rows"]) -> float:
-    """Mean log density of targets that are normal on a map's scale, up to a constant."""
+    """Mean log density of targets that are normal on a map's scale, plus a constant."""
     deviation = max(float(np.std(target_map.forward(y))), np.finfo(np.float64).tiny)
     return float(np.mean(target_map.log_slope(y))) - float(np.log(deviation))
-
-
-def _logit_of(source: Source) -> Logit:
-    """The logit of shares, or of percentages if a target is above one."""
-    highest = _bounds_of(source)[1]
-    return Logit(0.0, 1.0 if highest <= 1 else 100.0)
 
 
 def _contains_all(target_map: TargetMap, source: Source) -> bool:
@@ -335,7 +335,7 @@ class _Judge:
 def _standardised(
     maps: Sequence[TargetMap], y: Float[np.ndarray, " rows"]
 ) -> tuple[Float[np.ndarray, "rows maps"], Float[np.ndarray, "rows maps"]]:
-    """A mapped and standardised target for each map, and the logarithms of its slope."""
+    """A mapped and standardised target for each map, and the logs of its slopes."""
     targets, log_slopes = np.empty((2, len(y), len(maps)))
     for index, target_map in enumerate(maps):
         mapped = target_map.forward(y)
@@ -346,7 +346,7 @@ def _standardised(
 
 
 def _shaped_density(residuals: Residuals) -> Float[np.ndarray, " rows"]:
-    """Log densities of errors, with the shape of those of the other half of the rows."""
+    """Log densities of errors, with the shape of those of the other half of rows."""
     errors = residuals.errors[:, 0]
     unit = np.sqrt(residuals.variance + residuals.noise)
     # The widths of a calibration are relative to residuals of about one.

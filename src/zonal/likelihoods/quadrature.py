@@ -48,7 +48,9 @@ _MEAN_LEVELS = np.concatenate([[_TAIL / 2], LEVELS[1:-1], [1 - _TAIL / 2]])
 
 # Integrals of the Lagrange polynomials of the nodes from −1, as coefficients.
 _BASIS = np.linalg.inv(np.vander(_NODES, increasing=True)).T
-_INTEGRALS = np.array([np.polynomial.polynomial.polyint(row, lbnd=-1) for row in _BASIS])
+_INTEGRALS = np.array(
+    [np.polynomial.polynomial.polyint(row, lbnd=-1) for row in _BASIS]
+)
 
 
 def moments_of(values: Values) -> tuple[Rows, Rows]:

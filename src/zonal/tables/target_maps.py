@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from zonal.saving import savable
 
-__all__ = ["Identity", "Log", "Logit", "TargetMap", "YeoJohnson"]
+__all__ = ["Identity", "Log", "Logit", "TargetMap", "YeoJohnson", "logit_below"]
 
 Values = Float[np.ndarray, "*shape"]
 
@@ -187,6 +187,11 @@ class Logit(TargetMap):
     def _log_below(self, y: Values) -> Values:
         """Logarithm of the distance to the upper bound."""
         return np.log(np.maximum(self.high - y, _TINY))
+
+
+def logit_below(highest: float) -> Logit:
+    """The logit of shares, or of percentages if the highest target is above one."""
+    return Logit(0.0, 1.0 if highest <= 1 else 100.0)
 
 
 @savable
