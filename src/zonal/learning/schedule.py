@@ -150,6 +150,8 @@ class MapSchedule:
     most_repeated, least_distinct
         Targets that repeat one value more often than this share, or have fewer distinct
         values, stay as they are.
+    most_equal
+        Rows whose target is that of a larger share of rows do not decide alone.
     exponents
         Exponents of Yeo and Johnson to choose from.
     least_seconds
@@ -175,6 +177,7 @@ class MapSchedule:
     least_ratio: float = 2.5
     most_repeated: float = 0.3
     least_distinct: int = 20
+    most_equal: float = 0.01
     exponents: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.0)
     least_seconds: float = 10.0
 

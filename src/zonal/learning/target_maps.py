@@ -20,7 +20,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize_scalar
 from scipy.stats import skew
 
@@ -152,7 +152,7 @@ def yeo_johnson_of(y: Float[np.ndarray, " rows"]) -> YeoJohnson:
         centre, width = 0.0, np.median(positive) if len(positive) else 0.0
     if not width > 0:
         width = np.std(y) or 1.0
-    width = float(round_bits(width))
+    width = float(round_bits(float(width)))
     centre = float(round_to_width(centre, width))
 
     def loss(exponent: float) -> float:
@@ -208,16 +208,14 @@ def _best_map(
     judge = _Judge.of(rows, [Identity(), *candidates], recipe)
     if judge is None:
         return Identity()
-    groups: list[list[TargetMap]] = [[Identity()]]
-    groups += [_with_exponents(candidate, settings) for candidate in candidates]
-    best, density = None, np.zeros(0)
-    for group in groups:
+    best: TargetMap = Identity()
+    density = judge.densities([best])[:, 0]
+    for candidate in candidates:
+        group = _with_exponents(candidate, settings)
         densities = judge.densities(group)
         index = int(np.argmax(judge.weight @ densities))
-        gain = densities[:, index] - density if best else np.full(1, np.inf)
-        if best is None or judge.is_clear(gain):
+        if judge.is_clear(densities[:, index] - density):
             best, density = group[index], densities[:, index]
-    assert best is not None, "the identity is among the groups"
     return best
 
 
@@ -245,7 +243,8 @@ def _with_exponents(candidate: TargetMap, settings: MapSchedule) -> list[TargetM
 class _Judge:
     """Rows with a kernel that was learned for several maps of their target.
 
-    ``weight`` are those of the judged rows ``own``, which sum to one.
+    ``weight`` are those of the judged rows ``own``, which sum to one. ``rare`` marks
+    judged rows whose target few other rows have.
     """
 
     x: Float[np.ndarray, "rows inputs"]
@@ -253,6 +252,7 @@ class _Judge:
     process: LocalProcess
     own: Int[np.ndarray, " own"]
     weight: Float[np.ndarray, " own"]
+    rare: Bool[np.ndarray, " own"]
     lists: Int[np.ndarray, "own k"]
     settings: MapSchedule
 
@@ -282,13 +282,24 @@ class _Judge:
         neighbours = min(settings.learning.neighbours, len(x) - 1)
         lists = Neighbours.build(points).query(points[own], neighbours, own)[0]
         weight = weight[own] / weight[own].sum()
-        return cls(x, y, process, own, weight, lists, settings)
+        _, value, counts = np.unique(y, return_inverse=True, return_counts=True)
+        rare = counts[value[own]] <= settings.most_equal * len(y)
+        return cls(x, y, process, own, weight, rare, lists, settings)
 
     def is_clear(self, gain: Float[np.ndarray, " own"]) -> bool:
-        """Whether a gain in density per row is large and no chance."""
+        """Whether a gain in density per row is large and no chance.
+
+        The density of a value that many rows have grows with the slope of a map there,
+        which says nothing of other rows; so these have to gain too.
+        """
+        settings = self.settings
         mean = float(self.weight @ gain)
         error = float(np.sqrt(self.weight**2 @ (gain - mean) ** 2))
-        return mean > max(self.settings.least_gain, self.settings.least_errors * error)
+        of_rare = float(self.weight[self.rare] @ gain[self.rare])
+        clear = mean > max(settings.least_gain, settings.least_errors * error)
+        return clear and of_rare > settings.least_gain * float(
+            self.weight[self.rare].sum()
+        )
 
     def densities(self, maps: Sequence[TargetMap]) -> Float[np.ndarray, "own maps"]:
         """Log density of each judged target in its own units, by map."""
