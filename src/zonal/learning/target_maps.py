@@ -17,12 +17,12 @@ Reference: Snelson, Rasmussen & Ghahramani (2003), "Warped Gaussian processes".
 """
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize_scalar
-from scipy.stats import skew
 
 from zonal.engine.local import StoredRows, leave_one_out
 from zonal.engine.neighbours import Neighbours
@@ -38,6 +38,7 @@ from zonal.prior.process import LocalProcess
 from zonal.tables.chunks import Chunk
 from zonal.tables.repeats import DistinctRows, merged_rows
 from zonal.tables.rounding import round_bits, round_to_width
+from zonal.tables.scaling import ConstantWarning
 from zonal.tables.sources import Source, source_of
 from zonal.tables.target_maps import (
     Identity,
@@ -135,9 +136,18 @@ def plausible_maps(
         candidates.append(Logit())
     if values[0] > 0 and high > settings.least_ratio * low:
         candidates.append(Log())
-    if abs(float(skew(y))) > settings.least_skewness:
+    if abs(_skewness(y)) > settings.least_skewness:
         candidates.append(yeo_johnson_of(y))
     return candidates
+
+
+def _skewness(y: Float[np.ndarray, " rows"]) -> float:
+    """Skewness of targets of any size that are not all equal."""
+    # Both steps avoid overflow.
+    y = y / np.max(np.abs(y))
+    distance = y - np.mean(y)
+    distance /= np.max(np.abs(distance))
+    return float(np.mean(distance**3) / np.mean(distance**2) ** 1.5)
 
 
 def yeo_johnson_of(y: Float[np.ndarray, " rows"]) -> YeoJohnson:
@@ -262,7 +272,11 @@ class _Judge:
     ) -> "_Judge | None":
         """Learn a kernel; None if there are too few distinct rows."""
         settings = recipe.schedule.maps
-        x = scaling_of(source_of(rows), recipe).inputs(rows.x)
+        with warnings.catch_warnings():
+            # The scaling of the whole table warns.
+            warnings.simplefilter("ignore", ConstantWarning)
+            scaling = scaling_of(source_of(rows), recipe)
+        x = scaling.inputs(rows.x)
         group = merged_rows(x, rows.targets).group
         _, first = np.unique(group, return_index=True)
         if len(first) < settings.least_rows:
