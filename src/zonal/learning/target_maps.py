@@ -35,7 +35,7 @@ from zonal.likelihoods.base import Likelihood
 from zonal.likelihoods.noise import Calibration
 from zonal.prior.parameters import with_values
 from zonal.prior.process import LocalProcess
-from zonal.tables.chunks import Chunk
+from zonal.tables.chunks import Chunk, merged
 from zonal.tables.repeats import DistinctRows, merged_rows
 from zonal.tables.rounding import round_bits, round_to_width
 from zonal.tables.scaling import ConstantWarning
@@ -90,7 +90,8 @@ def choose_target_map(
     if transform == "logit":
         return logit_below(_bounds_of(source)[1])
     settings = recipe.schedule.maps
-    rows = source.sample(settings.pool_rows, recipe.seed)
+    # Sorted, so that the choice does not depend on the order of the rows.
+    rows = merged(source.sample(settings.pool_rows, recipe.seed))
     if transform == "yeo-johnson":
         return _best_exponent(rows, recipe)
     if _stays_as_it_is(rows, recipe):
