@@ -1,14 +1,17 @@
 """The regressor's scale of the target."""
 
 import inspect
+import json
 
 import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from safetensors import safe_open
+from safetensors.numpy import save
 from sklearn.base import clone
 
-from zonal import SphericalGPClassifier, SphericalGPRegressor, load
+from zonal import SphericalGPClassifier, SphericalGPRegressor, load, saving
 from zonal.cli.app import zonal
 from zonal.estimators.base import SphericalGP
 from zonal.tables.target_maps import Identity, Log, Logit, YeoJohnson
@@ -75,6 +78,40 @@ def test_it_is_saved(fitted, tmp_path):
     assert np.array_equal(again.predict_interval(x), fitted.predict_interval(x))
     assert again.log_score(x, y) == fitted.log_score(x, y)
     assert again.bound_ == fitted.bound_
+
+
+def without(value, names):
+    """A description of a file without some fields."""
+    if isinstance(value, list):
+        return [without(part, names) for part in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: part for key, part in value.items() if key not in names}
+    return {key: without(part, names) for key, part in kept.items()}
+
+
+def test_files_from_before_there_were_scales_are_read(tmp_path):
+    x, y = table(100)
+    model = SphericalGPRegressor(target_transform=None).fit(x, y)
+    model.save(tmp_path / "new.zonal")
+    with safe_open(tmp_path / "new.zonal", framework="numpy") as file:
+        header = file.metadata()
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    described = json.loads(header["description"])
+    for pair in described["$dict"]:
+        if pair[0] == "parameters":
+            pair[1]["$dict"] = [
+                each for each in pair[1]["$dict"] if each[0] != "target_transform"
+            ]
+    header["description"] = json.dumps(without(described, ("target_map", "log_slope")))
+    assert "target_map" not in header["description"]
+    header["digest"] = saving._compute_digest(header["description"], arrays)
+    (tmp_path / "old.zonal").write_bytes(save(arrays, header))
+    old = load(tmp_path / "old.zonal")
+    assert old.get_params()["target_transform"] is None
+    assert old.target_transform_ == Identity()
+    assert np.array_equal(old.predict_interval(x), model.predict_interval(x))
+    assert old.bound_ == model.bound_
 
 
 def test_rows_are_added_and_forgotten_exactly(fitted, tmp_path):

@@ -108,7 +108,6 @@ def test_it_is_not_tried_where_it_could_not_be_judged(table):
     x, y = table
     y = np.exp(y)
     assert chosen(x[:50], y[:50]) == Identity()
-    assert chosen(x, y, max_seconds=1.0) == Identity()
     assert chosen(x, y, most_steps=0) == Identity()
     # Known precisions are those of the target as it is.
     precise = ArraySource(x, y, precision=np.full(ROWS, 2.0))

@@ -154,8 +154,6 @@ class MapSchedule:
         Rows whose target is that of a larger share of rows do not decide alone.
     exponents
         Exponents of Yeo and Johnson to choose from.
-    least_seconds
-        With a shorter time limit the target stays as it is.
     """
 
     pool_rows: int = 6_000
@@ -179,7 +177,6 @@ class MapSchedule:
     least_distinct: int = 20
     most_equal: float = 0.01
     exponents: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.0)
-    least_seconds: float = 10.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,14 +105,13 @@ def choose_target_map(
 
 
 def _stays_as_it_is(rows: Chunk, recipe: Recipe) -> bool:
-    """Whether no map is tried, because there is no time or nothing to judge by.
+    """Whether no map is tried, because there is nothing to judge by.
 
-    Known precisions are those of the target as it is.
+    Known precisions are those of the target as it is. A time limit changes nothing: a
+    fit that is resumed with another limit needs the same map.
     """
-    settings, limit = recipe.schedule.maps, recipe.max_seconds
-    hurried = limit is not None and limit < settings.least_seconds
-    few = len(rows) < settings.least_rows
-    return hurried or few or recipe.most_steps == 0 or rows.precision is not None
+    few = len(rows) < recipe.schedule.maps.least_rows
+    return few or recipe.most_steps == 0 or rows.precision is not None
 
 
 def plausible_maps(
