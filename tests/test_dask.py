@@ -21,6 +21,7 @@ from zonal import SphericalGPClassifier, SphericalGPRegressor, load
 from zonal.dask import DaskSphericalGPClassifier, DaskSphericalGPRegressor
 from zonal.dask.source import DaskSource, LostClusterError
 from zonal.tables.chunks import Chunk
+from zonal.tables.target_maps import Log
 
 # Dask warns of large graphs, of ports in use and of clusters that close.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -73,6 +74,23 @@ def test_arrays_in_any_partitions_on_any_workers(workers):
             np.testing.assert_allclose(
                 ends, expected.predict_interval(X, 0.8), atol=1e-6
             )
+
+
+def test_scales_of_targets(client):
+    prices = np.exp(Y)
+    expected = SphericalGPRegressor(30, n_neighbors=0).fit(X, prices)
+    table = da.from_array(X, chunks=(200, 3))
+    model = DaskSphericalGPRegressor(30)
+    model.fit(table, da.from_array(prices, chunks=128))
+    assert model.target_transform_ == expected.target_transform_ == Log()
+    ends = model.predict_interval(table, 0.8).compute()
+    np.testing.assert_allclose(ends, expected.predict_interval(X, 0.8), rtol=1e-5)
+    assert model.bound_ == pytest.approx(expected.bound_, rel=1e-6)
+    prices[400] = 0.0
+    with pytest.raises(ValueError, match="row 400 has 0"):
+        DaskSphericalGPRegressor(30, target_transform="log").fit(
+            table, da.from_array(prices, chunks=128)
+        )
 
 
 @pytest.mark.parametrize("kind", CLASSES)

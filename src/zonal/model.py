@@ -6,6 +6,8 @@ that fails leaves the model unchanged.
 """
 
 import dataclasses
+import functools
+import operator
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -37,16 +39,20 @@ from zonal.learning.learners import learner_for
 from zonal.learning.neighbour_run import NeighbourRun
 from zonal.learning.recipe import Recipe, scaling_of
 from zonal.learning.state import Progress, Step
+from zonal.learning.target_maps import choose_target_map
 from zonal.likelihoods.base import Likelihood
 from zonal.likelihoods.noise import Gaussian
+from zonal.likelihoods.quadrature import NORMAL, moments_of
 from zonal.prediction import Prediction
 from zonal.prior.parameters import Fields, same_values
 from zonal.prior.process import Process
 from zonal.prior.sphere import ARD
 from zonal.saving import savable
 from zonal.tables.chunks import Chunk
+from zonal.tables.rounding import round_bits
 from zonal.tables.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.tables.sources import ArraySource, Source
+from zonal.tables.target_maps import TargetMap
 
 __all__ = ["Model", "fit", "fit_outputs"]
 
@@ -120,7 +126,10 @@ def fit_outputs(
     """
     recipe = Recipe() if recipe is None else recipe
     likelihood = Gaussian() if likelihood is None else likelihood
-    tasks = [_Task.of(source, likelihood, recipe) for source in sources]
+    tasks = [
+        _Task.of(source, likelihood, recipe, index)
+        for index, source in enumerate(sources)
+    ]
     if recipe.stores_rows(likelihood):
         return _fit_by_neighbours(tasks, recipe, callback, checkpoint, start)
     recipe = recipe.for_features_alone()
@@ -168,7 +177,8 @@ def _fit_by_neighbours(
         )
         if recipe.calibrated and task.varies:
             solution = calibrate(solution, task.problem.source, recipe.seed)
-        models.append(Model(task.scaling, solution, tuple(run.history)))
+        history = tuple(run.history)
+        models.append(Model(task.scaling, solution, history, task.log_slope))
     if checkpoint is not None and not run.stopped:
         remove_progress(checkpoint)
     return tuple(models)
@@ -194,17 +204,22 @@ class _Task:
     problem: Problem
     recipe: Recipe
     sums: TargetSums | None
+    log_slope: float = 0.0
 
     @classmethod
-    def of(cls, source: Source, likelihood: Likelihood, recipe: Recipe) -> "_Task":
+    def of(
+        cls, source: Source, likelihood: Likelihood, recipe: Recipe, output: int = 0
+    ) -> "_Task":
         offsets, sums = np.zeros(likelihood.n_latents), None
         if not likelihood.conjugate:
             sums = count_targets(source, likelihood)
             offsets = likelihood.offsets(sums.moments)
-        scaling = _scaling(source, likelihood, recipe)
+        target_map = choose_target_map(source, likelihood, recipe, output)
+        scaling = _scaling(source, likelihood, recipe, target_map)
         rows = ScaledSource(source, scaling)
         problem = Problem(rows, likelihood, offsets, recipe.tightened)
-        return cls(scaling, problem, recipe, sums)
+        log_slope = _sum_log_slopes(source, target_map)
+        return cls(scaling, problem, recipe, sums, log_slope)
 
     @property
     def varies(self) -> bool:
@@ -229,10 +244,27 @@ class _Task:
         if self.recipe.calibrated and self.varies:
             solution = calibrate(solution, self.problem.source, self.recipe.seed)
         history = (*progress.history, *learner.history[before:])
-        return Model(self.scaling, solution, history), stopped
+        return Model(self.scaling, solution, history, self.log_slope), stopped
 
 
-def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
+def _sum_log_slopes(source: Source, target_map: TargetMap) -> float:
+    """Sum over rows of the logarithm of the slope of a target's map."""
+    if target_map.is_identity:
+        return 0.0
+    add = functools.partial(_add_log_slopes, target_map)
+    return float(round_bits(source.reduced(add, operator.add)))
+
+
+def _add_log_slopes(target_map: TargetMap, source: Source) -> float:
+    return sum(
+        float(chunk.weights @ target_map.log_slope(chunk.targets))
+        for chunk in source.chunks()
+    )
+
+
+def _scaling(
+    source: Source, likelihood: Likelihood, recipe: Recipe, target_map: TargetMap
+) -> Scaling:
     if recipe.linear_mean and not likelihood.real:
         raise ValueError(
             "linear_mean is for targets that are real numbers; leave it out for "
@@ -242,7 +274,7 @@ def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
         if not likelihood.real:
             # Constant counts are informative if their exposures differ.
             warnings.filterwarnings("ignore", "the target is constant", ConstantWarning)
-        scaling = scaling_of(source, recipe)
+        scaling = scaling_of(source, recipe, target_map)
     return scaling if likelihood.real else scaling.of_inputs_only()
 
 
@@ -251,12 +283,14 @@ def _scaling(source: Source, likelihood: Likelihood, recipe: Recipe) -> Scaling:
 class Model(Fields):
     """A Gaussian process with any likelihood, solved on a table.
 
-    Inputs and predictions are in the units of the table.
+    Inputs and predictions are in the units of the table. ``log_slope`` is the sum over
+    rows of the logarithm of the slope of the target's map, for the bound.
     """
 
     scaling: Scaling
     solution: Solution | LocalSolution
     history: tuple[Step, ...] = ()
+    log_slope: float = 0.0
 
     @property
     def likelihood(self) -> Likelihood:
@@ -287,16 +321,30 @@ class Model(Fields):
         are no neighbours.
         """
         rows = self.statistics.rows
-        return self.solution.bound - rows * float(np.log(self.scaling.target_width))
+        bound = self.solution.bound - rows * float(np.log(self.scaling.target_width))
+        return bound + self.log_slope
 
     @property
     def noise(self) -> float:
         """Standard deviation of the noise at precision one, in the target's units.
 
-        NaN if noise is not constant.
+        NaN if noise is not constant. If the target is mapped, noise grows with the
+        slope of the scale; this is the noise of the target at the centre of the scale.
         """
         unit = self.scaling.target_width * float(np.sqrt(self.scaling.precision))
-        return unit * self.likelihood.noise_deviation
+        deviation = unit * self.likelihood.noise_deviation
+        if self.target_map.is_identity:
+            return deviation
+        values = self.scaling.target_centre + deviation * NORMAL
+        return float(np.sqrt(moments_of(self.target_map.backward(values)[None])[1][0]))
+
+    @property
+    def target_map(self) -> TargetMap:
+        """The map of the target, such as its logarithm; the identity if there is none.
+
+        The process, its noise and its levels belong to the mapped target.
+        """
+        return self.scaling.target_map
 
     @property
     def relevance(self) -> Float[np.ndarray, " inputs"]:
@@ -376,6 +424,7 @@ class Model(Fields):
                 self.scaling.mean(chunk.x),
                 self.scaling.target_width,
                 dataclasses.replace(rows.conditions, nearby=found.nearby),
+                self.target_map,
             )
 
         return chunk_results(predict, source)
@@ -383,7 +432,10 @@ class Model(Fields):
     def covariance(
         self, x: Float[np.ndarray, "rows inputs"]
     ) -> Float[np.ndarray, "rows rows"]:
-        """Joint posterior covariance of the first function at a few rows."""
+        """Joint posterior covariance of the first function at a few rows.
+
+        It is that of the mapped target's mean: for a logarithm, a covariance of logs.
+        """
         inner = self.solution.covariance(self.scaling.inputs(x))
         return self.scaling.target_width**2 * inner
 
@@ -402,7 +454,15 @@ class Model(Fields):
             centre, width = self.scaling.mean(x), self.scaling.target_width
             rows, variance = Chunk(np.empty((len(x), 0))), np.zeros_like(f[:, 0])
             samples = [
-                Prediction(self.likelihood, f[:, index], variance, centre, width, rows)
+                Prediction(
+                    self.likelihood,
+                    f[:, index],
+                    variance,
+                    centre,
+                    width,
+                    rows,
+                    self.target_map,
+                )
                 for index in range(count)
             ]
             outcomes = np.stack([sample.outcome() for sample in samples], axis=1)
@@ -431,7 +491,8 @@ class Model(Fields):
                 prediction.latent_variance,
                 f,
             )
-            return prediction.centre[:, None] + prediction.width * samples
+            mapped = prediction.centre[:, None] + prediction.width * samples
+            return self.target_map.backward(mapped)
 
         return at
 
@@ -441,11 +502,13 @@ class Model(Fields):
         Exact for normal noise. With other likelihoods, the sites of earlier rows stay
         the same (`zonal.inference.solving.add_rows`).
         """
-        return self._with(add_rows(self.solution, self._standardised(source)))
+        solution = add_rows(self.solution, self._standardised(source))
+        return self._with(solution, self._log_slope(source))
 
     def forget(self, source: Source) -> "Model":
         """The model without these rows, as if it had never seen them."""
-        return self._with(forget_rows(self.solution, self._standardised(source)))
+        solution = forget_rows(self.solution, self._standardised(source))
+        return self._with(solution, -self._log_slope(source))
 
     def merge(self, other: "Model") -> "Model":
         """The model of the rows of both models, which must have the same parameters."""
@@ -463,11 +526,12 @@ class Model(Fields):
                 "the models have different parameters; merge models that come from the "
                 "same fit, such as fit(...).add(...)"
             )
-        return self._with(merge_rows(self.solution, other.solution))
+        solution = merge_rows(self.solution, other.solution)
+        return self._with(solution, other.log_slope)
 
     def emptied(self) -> "Model":
         """The model with the same parameters and no rows, to add rows to and merge."""
-        return self._with(without_rows(self.solution))
+        return self._with(without_rows(self.solution), -self.log_slope)
 
     def _standardised(self, source: Source) -> Source:
         """Further rows of the fitted table, standardised and with checked targets."""
@@ -475,5 +539,10 @@ class Model(Fields):
             count_targets(source, self.likelihood, part=True)
         return ScaledSource(source, self.scaling)
 
-    def _with(self, solution: Solution | LocalSolution) -> "Model":
-        return dataclasses.replace(self, solution=solution)
+    def _log_slope(self, source: Source) -> float:
+        return _sum_log_slopes(source, self.target_map)
+
+    def _with(self, solution: Solution | LocalSolution, log_slope: float) -> "Model":
+        """The model with another solution, whose rows add to the sum of slopes."""
+        log_slope = self.log_slope + log_slope
+        return dataclasses.replace(self, solution=solution, log_slope=log_slope)

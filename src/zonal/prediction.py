@@ -2,17 +2,22 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from zonal.likelihoods.base import Likelihood
+from zonal.likelihoods.quadrature import LEVELS, NORMAL, crps_of, moments_of
 from zonal.tables.chunks import Chunk, joined
+from zonal.tables.target_maps import Identity, TargetMap
 
 __all__ = ["Prediction", "PredictiveDistribution"]
 
 Rows = Float[np.ndarray, " rows"]
+
+# Rows of a mapped target whose moments are computed at a time, to limit memory.
+_BLOCK = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,6 +27,11 @@ class Prediction:
     ``latent_mean`` and ``latent_variance`` have a column for each function, in the
     likelihood's own scale. Everything else is in the units of the table.
 
+    With a target map, quantiles are those of the mapped target, mapped back. Mean,
+    variances and CRPS are integrals over the distribution in the units of the table,
+    with the 10⁻⁴ of probability in each tail moved to its end
+    (`zonal.likelihoods.quadrature`).
+
     Parameters
     ----------
     likelihood
@@ -29,9 +39,11 @@ class Prediction:
     latent_mean, latent_variance
         The functions' marginals.
     centre, width
-        Targets are ``centre + width`` times what the likelihood has them as.
+        Mapped targets are ``centre + width`` times what the likelihood has them as.
     rows
         Precision and exposure of the rows (`zonal.tables.chunks.Chunk.conditions`).
+    target_map
+        The map of the target; none by default.
 
     Examples
     --------
@@ -49,6 +61,7 @@ class Prediction:
     centre: Rows
     width: float
     rows: Chunk
+    target_map: TargetMap = Identity()
 
     @classmethod
     def joined(cls, parts: Sequence["Prediction"]) -> "Prediction":
@@ -61,6 +74,7 @@ class Prediction:
             np.concatenate([part.centre for part in parts]),
             first.width,
             joined([part.rows for part in parts]),
+            first.target_map,
         )
 
     def __len__(self) -> int:
@@ -72,6 +86,10 @@ class Prediction:
 
     @functools.cached_property
     def _spread(self) -> tuple[np.ndarray, np.ndarray]:
+        if not self.target_map.is_identity:
+            blocks = [moments_of(part.quantiles(LEVELS)) for part in self._blocks()]
+            mean, variance = map(np.concatenate, zip(*blocks, strict=True))
+            return mean, variance
         mean, variance = self.likelihood.spread(*self._marginals)
         return self.centre + self.width * mean, self.width**2 * variance
 
@@ -88,7 +106,34 @@ class Prediction:
     @property
     def variance_f(self) -> Rows:
         """Variance of the first function, without noise, in units of the target."""
+        if not self.target_map.is_identity:
+            blocks = [part._function_variance() for part in self._blocks()]
+            return np.concatenate(blocks)
         return self.width**2 * self.latent_variance[:, 0]
+
+    def _function_variance(self) -> Rows:
+        """Variance of the mapped function's values in the units of the table."""
+        deviation = np.sqrt(self.latent_variance[:, :1])
+        values = self._in_units(self.latent_mean[:, :1] + deviation * NORMAL)
+        return moments_of(values)[1]
+
+    def _blocks(self) -> "Iterator[Prediction]":
+        """The rows in blocks, and one empty block if there are none."""
+        for start in range(0, max(len(self), 1), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            yield dataclasses.replace(
+                self,
+                latent_mean=self.latent_mean[rows],
+                latent_variance=self.latent_variance[rows],
+                centre=self.centre[rows],
+                rows=self.rows[rows],
+            )
+
+    def _in_units(
+        self, values: Float[np.ndarray, "rows values"]
+    ) -> Float[np.ndarray, "rows values"]:
+        """Several values per row, from the likelihood's scale to units of the table."""
+        return self.target_map.backward(self.centre[:, None] + self.width * values)
 
     def probabilities(self) -> Float[np.ndarray, "rows classes"]:
         """Probability of each class."""
@@ -96,6 +141,8 @@ class Prediction:
 
     def outcome(self) -> Float[np.ndarray, "rows outcomes"]:
         """Mean of a new target as a column, or a probability for each class."""
+        if not self.target_map.is_identity:
+            return self.mean[:, None]
         found = self.likelihood.outcome(*self._marginals)
         if self.likelihood.classifies:
             return found
@@ -106,21 +153,25 @@ class Prediction:
     ) -> Float[np.ndarray, "rows levels"]:
         """Quantiles of a new target; for counts the smallest that reach the level."""
         levels = np.asarray(levels, np.float64)
-        found = self.likelihood.quantiles(levels, *self._marginals)
-        return self.centre[:, None] + self.width * found
+        return self._in_units(self.likelihood.quantiles(levels, *self._marginals))
 
     def distribution(self, y: Rows) -> Rows:
         """Probability that a new target is at most y."""
-        return self.likelihood.distribution(
+        y = np.asarray(y, np.float64)
+        below = self.likelihood.distribution(
             self._with_targets(y), self.latent_mean, self.latent_variance
         )
+        if self.target_map.is_identity:
+            return below
+        beyond = np.where(y <= self.target_map.lower, 0.0, 1.0)
+        return np.where(self.target_map.contains(y), below, beyond)
 
     def draw(
         self, count: int, generator: np.random.Generator
     ) -> Float[np.ndarray, "rows samples"]:
         """New targets at random, every row for itself."""
         found = self.likelihood.draw_new(*self._marginals, count, generator)
-        return self.centre[:, None] + self.width * found
+        return self._in_units(found)
 
     def log_density(self, y: Rows) -> Rows:
         """Log predictive density, or probability, of targets."""
@@ -129,10 +180,23 @@ class Prediction:
         density = self.likelihood.log_density(
             rows, self.latent_mean, self.latent_variance
         )
-        return density - np.log(self.width)
+        density = density - np.log(self.width)
+        if self.target_map.is_identity:
+            return density
+        y = np.asarray(y, np.float64)
+        inside = self.target_map.contains(y)
+        return np.where(inside, density + self.target_map.log_slope(y), -np.inf)
 
     def crps(self, y: Rows) -> Rows | None:
-        """Continuous ranked probability score, where it has a closed form."""
+        """Continuous ranked probability score, or None if it has no closed form."""
+        if not self.target_map.is_identity:
+            y, below = np.asarray(y, np.float64), self.distribution(y)
+            starts = range(0, max(len(self), 1), _BLOCK)
+            blocks = []
+            for start, part in zip(starts, self._blocks(), strict=True):
+                rows = slice(start, start + _BLOCK)
+                blocks.append(crps_of(part.quantiles(LEVELS), y[rows], below[rows]))
+            return np.concatenate(blocks)
         found = self.likelihood.crps(
             self._with_targets(y), self.latent_mean, self.latent_variance
         )
@@ -140,7 +204,8 @@ class Prediction:
 
     def _with_targets(self, y: np.ndarray) -> Chunk:
         """The rows with targets as the likelihood has them."""
-        y = (np.asarray(y, np.float64) - self.centre) / self.width
+        y = self.target_map.forward(np.asarray(y, np.float64))
+        y = (y - self.centre) / self.width
         return dataclasses.replace(self.rows, y=y)
 
 

@@ -108,6 +108,14 @@ _MOST_COLUMNS = 5
     help="Distribution of the target, if not the default of the task.",
 )
 @click.option(
+    "--target-transform",
+    type=click.Choice(["auto", "none", "log", "logit", "yeo-johnson"]),
+    default="auto",
+    show_default=True,
+    help="Scale on which the target of a regression is learned: log for positive "
+    "targets, logit for shares or percentages, yeo-johnson for other skewed ones.",
+)
+@click.option(
     "--features",
     type=click.IntRange(0),
     help="Number of global features; by default the number that predicts best. With "
@@ -157,6 +165,7 @@ def fit(
     drop: tuple[str, ...],
     coordinates: tuple[str, str] | None,
     likelihood: str | None,
+    target_transform: str,
     features: int | None,
     neighbors: int | None,
     solve_features: int | None,
@@ -209,12 +218,18 @@ def fit(
             callbacks=[display.show_step],
         )
         train = RowSubset(stream, profile, names, test_share, seed)
+        if isinstance(model, SphericalGPRegressor):
+            transform = None if target_transform == "none" else target_transform
+            model.set_params(target_transform=transform)
+        elif target_transform not in ("auto", "none"):
+            raise ValueError("--target-transform is for numbers, not for classes")
         model.fit(
             ProgressReader(train, display.show_rows),
             target=target,
             weight=weight,
             checkpoint=checkpoint,
         )
+        _print_scale(display, model)
         model.save(path)
         metrics: dict[str, Any] = {}
         with _explain_test_errors(path):
@@ -290,6 +305,13 @@ def _print_row_counts(display: ProgressDisplay, profile: TargetProfile) -> None:
     display.print_line(
         f"{format_count(profile.rows, 'training row')}, {held_out} held out for testing"
     )
+
+
+def _print_scale(display: ProgressDisplay, model: SphericalGP) -> None:
+    """Print the scale of the target, unless it is learned as it is."""
+    target_map = model.models_[0].target_map
+    if not target_map.is_identity:
+        display.print_line(f"target: {target_map.described}")
 
 
 def _order_columns(

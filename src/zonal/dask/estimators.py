@@ -247,7 +247,7 @@ class _OnCluster(SphericalGP):
         self._accept(columns, models, known)
         return self
 
-    def _sources(self, given):
+    def _sources(self, given, refit=False):
         pieces = self._compute(given)
         return self._encode_rows(pieces, self.columns_, self._known)
 

@@ -26,6 +26,7 @@ from zonal.tables.columns import Columns, ColumnScan
 from zonal.tables.frames import as_2d_array
 from zonal.tables.sources import Source, checked, source_of
 from zonal.tables.streams import stream_of
+from zonal.tables.target_maps import TargetMap
 from zonal.tables.targets import Given, TargetTable, blocks_of
 
 try:
@@ -33,7 +34,7 @@ try:
 except ImportError:  # scikit-learn before 1.9
     CallbackSupportMixin = object  # pyright: ignore
 
-__all__ = ["Depth", "SphericalGP", "TableMixin"]
+__all__ = ["Depth", "SphericalGP", "TableMixin", "check_targets"]
 
 Models = tuple[Model, ...]
 
@@ -189,7 +190,10 @@ class SphericalGP(
             known = self._learned_of_targets(sample, *of_targets)
             sources = table.sources(columns, self._target_encoder(known))
             if self._fits_memory(table):
-                sources = self._sources_of(_read_rows(sources))
+                rows = _read_rows(sources)
+                # Once rows are sorted, errors cannot name them.
+                self._check_domain(rows.targets, rows.weights)
+                sources = self._sources_of(rows)
         else:
             if given.y is None:
                 raise ValueError(
@@ -198,7 +202,8 @@ class SphericalGP(
                 )
             columns = self._learned_columns([given.X])
             known = self._learned_of_targets(given.y, *of_targets)
-            sources = self._sources_of(self._rows(columns, known, given))
+            rows = self._rows(columns, known, given, self._check_domain)
+            sources = self._sources_of(rows)
         known["target_name_"] = given.target_name
         recipe = self._recipe(columns)
         start = self.process_ if self._may_start_warm(columns, recipe) else None
@@ -252,13 +257,26 @@ class SphericalGP(
             rows = merged(rows)
         return [source_of(output) for output in by_output(rows)]
 
-    def _sources(self, given: Given) -> list[Source]:
-        """Further rows of the fitted table, one source per target."""
+    def _check_domain(self, y: np.ndarray, weight: np.ndarray | None) -> None:
+        """Raise for targets of positive weight that a fit does not take."""
+
+    def _check_fitted_domain(self, y: np.ndarray, weight: np.ndarray | None) -> None:
+        """Raise for targets of positive weight outside the scale of the fit."""
+        columns = y.reshape(len(y), -1).T
+        for model, column in zip(self.models_, columns, strict=True):
+            check_targets(model.target_map, column, weight)
+
+    def _sources(self, given: Given, refit: bool = False) -> list[Source]:
+        """Further rows of the fitted table, one source per target.
+
+        ``refit`` says that a new model is learned from them.
+        """
         self._check_exposure(given.exposure)
         table = given.table()
         if table is not None:
             return table.sources(self.columns_, self._target_encoder(self._known))
-        rows = self._rows(self.columns_, self._known, given)
+        check = self._check_domain if refit else self._check_fitted_domain
+        rows = self._rows(self.columns_, self._known, given, check)
         if self.models_[0].stores_rows and len(rows):
             # In their order, so that errors tell the right row.
             return [source_of(output) for output in by_output(rows)]
@@ -319,8 +337,14 @@ class SphericalGP(
     def _targets(self, y, known: dict[str, Any]) -> np.ndarray:
         """Targets as numbers, checked against the fitted attributes."""
 
-    def _rows(self, columns: Columns, known: dict[str, Any], given: Given) -> Chunk:
-        """A table's rows as numbers."""
+    def _rows(
+        self,
+        columns: Columns,
+        known: dict[str, Any],
+        given: Given,
+        check: Callable[[np.ndarray, np.ndarray | None], None] | None = None,
+    ) -> Chunk:
+        """A table's rows as numbers, with targets that have passed a check."""
         x = columns.matrix(given.X)
         targets = self._targets(given.y, known)
         if len(targets) != len(x):
@@ -333,6 +357,8 @@ class SphericalGP(
         rows = Chunk(x, targets, weight, exposure=exposure)
         for output in by_output(rows):
             checked(output.x, output.y, output.weight, exposure=exposure)
+        if check is not None:
+            check(targets, weight)
         # Rows of weight zero are left out.
         return rows if weight is None else rows[weight > 0]
 
@@ -504,6 +530,15 @@ def _read_rows(sources: list[Source]) -> Chunk:
     return dataclasses.replace(
         outputs[0], y=np.column_stack([output.targets for output in outputs])
     )
+
+
+def check_targets(
+    target_map: TargetMap, y: np.ndarray, weight: np.ndarray | None
+) -> None:
+    """Raise if a target of positive weight is outside the bounds of a map."""
+    if weight is not None:
+        y = np.where(weight > 0, y, target_map.backward(np.zeros(len(y))))
+    target_map.check(y)
 
 
 def _check_per_row(values, n_rows: int, name: str) -> np.ndarray | None:

@@ -1,6 +1,7 @@
 """Load fitted estimators from files."""
 
 import os
+from typing import Any
 
 from zonal import conversion as conversion  # registers older formats
 from zonal.estimators.classifier import SphericalGPClassifier
@@ -39,8 +40,12 @@ def load(path: str | os.PathLike) -> SphericalGPRegressor | SphericalGPClassifie
             f"{os.fspath(path)} contains no known estimator; it may have been written "
             "by a newer version of zonal"
         )
-    # Version 0.1 had no neighbours: its models have none after ``refresh`` either.
-    model = kind(**{"n_neighbors": 0, **contents["parameters"]})
+    # Version 0.1 had no neighbours and no scales of targets: its models have none after
+    # ``refresh`` either.
+    older: dict[str, Any] = {"n_neighbors": 0}
+    if kind is SphericalGPRegressor:
+        older["target_transform"] = None
+    model = kind(**{**older, **contents["parameters"]})
     model._accept(contents["columns"], contents["models"], contents["known"])
     model.metrics_ = contents["metrics"]
     return model

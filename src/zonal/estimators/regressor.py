@@ -11,11 +11,13 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from zonal.estimators.base import check_targets
 from zonal.estimators.settings import likelihood_of
 from zonal.estimators.updating import ChangingGP
 from zonal.prediction import Prediction, PredictiveDistribution
 from zonal.tables.sources import positive
 from zonal.tables.streams import Stream, stream_of
+from zonal.tables.target_maps import Log, logit_below
 from zonal.tables.targets import Given, exposure_of
 
 __all__ = ["SphericalGPRegressor"]
@@ -56,6 +58,12 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         ``"student-t"``, noise with outliers; ``"heteroscedastic"``, noise that varies
         from row to row; ``"poisson"``, counts; ``"negative-binomial"``, counts with
         overdispersion.
+    target_transform : {"auto", None, "log", "logit", "yeo-johnson"}, default="auto"
+        The scale on which the target is learned, for normal noise. Predictions,
+        intervals and scores are in the units of the target. ``"log"`` is for positive
+        targets such as prices, ``"logit"`` for targets between 0 and 1 (or 0 and 100)
+        such as shares, ``"yeo-johnson"`` for other skewed ones, and None for none.
+        ``"auto"`` chooses one of them if leave-one-out densities are clearly higher.
     depth : int, optional
         Number of hidden layers; learned by default. If it is given, the kernel is
         ``"ntk"`` unless it is ``"arc-cosine"``.
@@ -103,7 +111,12 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     level_weights_ : ndarray
         Prior variance of each frequency level, in units of the target's variance.
     noise_ : float, or ndarray of shape (n_outputs,)
-        Standard deviation of the noise, in the units of the target.
+        Standard deviation of the noise, in the units of the target. With
+        ``target_transform_``, noise is larger for some targets than for others; this is
+        the noise of the target at the centre of the scale.
+    target_transform_ : TargetMap, or list with one per output
+        The scale of the target (`zonal.tables.target_maps`), such as ``Log()``;
+        ``Identity()`` if there is none.
     n_features_, n_neighbors_ : int
         Numbers of features and of neighbours of the model; 0 for none.
     bound_ : float
@@ -133,6 +146,53 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
     """
 
     _own = ("outputs_shape_",)
+
+    def __init__(
+        self,
+        n_features=None,
+        *,
+        n_neighbors=None,
+        keep_rows=True,
+        solve_features=None,
+        kernel="continuous-depth",
+        layout="banded",
+        likelihood="auto",
+        target_transform="auto",
+        depth=None,
+        geometry=None,
+        categories="auto",
+        missing="error",
+        max_time=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        warm_start=False,
+        callbacks=None,
+        verbose=0,
+        random_state=0,
+        dtype="auto",
+    ):
+        super().__init__(
+            n_features,
+            n_neighbors=n_neighbors,
+            keep_rows=keep_rows,
+            solve_features=solve_features,
+            kernel=kernel,
+            layout=layout,
+            likelihood=likelihood,
+            depth=depth,
+            geometry=geometry,
+            categories=categories,
+            missing=missing,
+            max_time=max_time,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            warm_start=warm_start,
+            callbacks=callbacks,
+            verbose=verbose,
+            random_state=random_state,
+            dtype=dtype,
+        )
+        self.target_transform = target_transform
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -222,6 +282,15 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
             )
         return y[:, 0] if y.shape[1:] == (1,) else y
 
+    def _check_domain(self, y, weight):
+        if not likelihood_of(self.likelihood).conjugate:
+            return
+        for column in y.reshape(len(y), -1).T:
+            if self.target_transform == "log":
+                check_targets(Log(), column, weight)
+            if self.target_transform == "logit":
+                check_targets(logit_below(column.max(initial=0.0)), column, weight)
+
     def _check_numbers(self, y) -> np.ndarray:
         y = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
         return np.asarray(y, np.float64)
@@ -234,6 +303,8 @@ class SphericalGPRegressor(RegressorMixin, ChangingGP):
         super()._describe()
         noise = [model.noise for model in self.models_]
         self.noise_ = np.array(noise) if self.outputs_shape_ else noise[0]
+        maps = [model.target_map for model in self.models_]
+        self.target_transform_ = maps if self.outputs_shape_ else maps[0]
 
     def predict(self, X, return_std=False, *, exposure=None):
         """Mean of a new target at each row, and its standard deviation on request.

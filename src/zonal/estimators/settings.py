@@ -95,6 +95,7 @@ def recipe_of(estimator: Any, sphere: Sphere | None) -> Recipe:
         max_seconds=estimator.max_time,
         seed=seed_of(estimator.random_state),
         dtype=estimator.dtype,
+        target_transform=getattr(estimator, "target_transform", None),
     )
 
 

@@ -56,6 +56,7 @@ def summary_of(estimator: Any) -> Summary:
         *_bound(estimator.bound_ / max(rows, 1), first.stores_rows),
         ("steps", f"{estimator.n_iter_}", "learning steps"),
     ]
+    table += _scale(estimator)
     noise = getattr(estimator, "noise_", None)
     if noise is not None and np.all(np.isfinite(noise)):
         value = ", ".join(f"{deviation:.4g}" for deviation in np.atleast_1d(noise))
@@ -69,6 +70,16 @@ def summary_of(estimator: Any) -> Summary:
     ]
     table += _relevance(estimator)
     return Summary(type(estimator).__name__, tuple(table))
+
+
+def _scale(estimator: Any) -> list[tuple[str, str, str]]:
+    """The scale of the target, unless it is learned as it is."""
+    maps = [model.target_map for model in estimator.models_]
+    if all(target_map.is_identity for target_map in maps):
+        return []
+    names = ", ".join(target_map.name for target_map in maps)
+    scales = ", ".join(target_map.described for target_map in maps)
+    return [("target", names, f"{scales}, on which it is learned")]
 
 
 def _columns(estimator: Any) -> str:

@@ -166,13 +166,16 @@ class ChangingGP(SphericalGP):
         given = Given(X, y, sample_weight, target, weight, exposure)
         sources = self._sources(given)
         recipe, start = self._recipe(self.columns_), self.process_
+        maps = tuple(model.target_map for model in self.models_)
         name, neighbors = "n_features", self.n_neighbors_ or None
         if not self.models_[0].stores_rows:
             name, neighbors = "solve_features", 0
             if recipe.layout == "banded":
                 start = reduced(start, n_features)
         sizes = {"n_neighbors": neighbors, name: n_features}
-        recipe = dataclasses.replace(recipe, most_steps=0, **sizes)
+        recipe = dataclasses.replace(
+            recipe, most_steps=0, target_transform=maps, **sizes
+        )
         models = self._learned(sources, self._known, recipe, start, lambda step: False)
         return self._clone_fitted({name: n_features}, models)
 
@@ -201,7 +204,7 @@ class ChangingGP(SphericalGP):
         """
         check_is_fitted(self)
         given = Given(X, y, sample_weight, target, weight, exposure)
-        sources = self._sources(given)
+        sources = self._sources(given, refit=True)
         recipe = self._recipe(self.columns_)
         models = self._taught(sources, self._known, recipe, self.process_)
         self._accept(self.columns_, models, self._known)

@@ -10,11 +10,14 @@ from zonal.prior.kernels import Kernel
 from zonal.prior.sphere import Sphere
 from zonal.tables.scaling import Scaling
 from zonal.tables.sources import Source
+from zonal.tables.target_maps import TargetMap
 
 __all__ = ["Recipe", "scaling_of"]
 
 # Features to learn with, without neighbours.
 _FEATURES = 512
+
+TARGET_TRANSFORMS = ("auto", None, "log", "logit", "yeo-johnson")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +61,13 @@ class Recipe:
     tails
         Treatment of heavy tails in the inputs: ``"keep"``, ``"clip"`` or
         ``"quantile"`` (see `zonal.tables.scaling.Scaling`).
+    target_transform
+        The scale on which the target is learned, for normal noise: ``"log"`` for
+        positive targets, ``"logit"`` for targets between 0 and 1 (or 0 and 100),
+        ``"yeo-johnson"`` for skewed ones, None for the target as it is. ``"auto"``
+        chooses one of them if its leave-one-out density is clearly higher
+        (`zonal.learning.target_maps`). Maps of `zonal.tables.target_maps` are given in
+        a tuple, one per target.
     linear_mean
         Whether a linear function of the inputs is subtracted from the target first.
     calibrated
@@ -96,6 +106,7 @@ class Recipe:
     radial_order: float = 0.0
     tightened: bool = True
     tails: str = "keep"
+    target_transform: str | tuple[TargetMap, ...] | None = "auto"
     linear_mean: bool = False
     calibrated: bool = True
     most_rows: int | None = None
@@ -111,6 +122,12 @@ class Recipe:
             raise ValueError(
                 "with a given sphere, inputs are not standardised; leave tails and "
                 "linear_mean at their defaults"
+            )
+        transform = self.target_transform
+        if not isinstance(transform, tuple) and transform not in TARGET_TRANSFORMS:
+            known = ", ".join(map(repr, TARGET_TRANSFORMS))
+            raise ValueError(
+                f"target_transform must be one of {known}, not {transform!r}"
             )
         for name in ("solve_features", "n_levels", "most_rows"):
             value = getattr(self, name)
@@ -211,8 +228,12 @@ class Recipe:
         return self.schedule.affordable_sample(self.features_to_learn)
 
 
-def scaling_of(source: Source, recipe: Recipe) -> Scaling:
+def scaling_of(
+    source: Source, recipe: Recipe, target_map: TargetMap | None = None
+) -> Scaling:
     """The scaling that standardises a table before learning."""
     if recipe.sphere is not None:
-        return Scaling.learn(source).of_target_only()
-    return Scaling.learn(source, recipe.tails, recipe.linear_mean, recipe.seed)
+        return Scaling.learn(source, target_map=target_map).of_target_only()
+    return Scaling.learn(
+        source, recipe.tails, recipe.linear_mean, recipe.seed, target_map
+    )

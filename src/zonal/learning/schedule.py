@@ -4,6 +4,7 @@ import dataclasses
 
 __all__ = [
     "DEFAULT",
+    "MapSchedule",
     "NeighbourSchedule",
     "NoiseSearch",
     "Schedule",
@@ -127,6 +128,58 @@ class SizeSchedule:
 
 
 @dataclasses.dataclass(frozen=True)
+class MapSchedule:
+    """Tuning constants of the choice of a target's scale; all chosen by measurement.
+
+    Parameters
+    ----------
+    pool_rows, judged_rows
+        Rows that serve as neighbours, and how many of them are predicted.
+    learning
+        The race that learns one kernel for all scales.
+    noises
+        Factors of its noise to choose from, for each scale.
+    least_rows
+        Fewest distinct rows with which scales are compared.
+    least_gain, least_errors
+        A scale must gain this many nats per row over the next simpler one, and this
+        many standard errors.
+    least_skewness, least_ratio
+        Where a scale is plausible: the skewness, and for logarithms the ratio of the
+        95 % quantile to the 5 % quantile.
+    most_repeated, least_distinct
+        Targets that repeat one value more often than this share, or have fewer distinct
+        values, stay as they are.
+    most_equal
+        Rows whose target is that of a larger share of rows do not decide alone.
+    exponents
+        Exponents of Yeo and Johnson to choose from.
+    """
+
+    pool_rows: int = 6_000
+    judged_rows: int = 1_000
+    learning: NeighbourSchedule = NeighbourSchedule(
+        neighbours=32,
+        validation_neighbours=32,
+        screen_rows=200,
+        race_rows=400,
+        validation_rows=400,
+        racers=1,
+        race_rounds=1,
+    )
+    noises: tuple[float, ...] = (0.02, 0.1, 0.4, 1.0, 3.0)
+    least_rows: int = 100
+    least_gain: float = 0.02
+    least_errors: float = 2.0
+    least_skewness: float = 0.7
+    least_ratio: float = 2.5
+    most_repeated: float = 0.3
+    least_distinct: int = 20
+    most_equal: float = 0.01
+    exponents: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 2.0)
+
+
+@dataclasses.dataclass(frozen=True)
 class Schedule:
     """Tuning constants of a fit; every default was chosen by measurement.
 
@@ -169,6 +222,8 @@ class Schedule:
         Relative change of the bound that ends passes over all rows.
     by_neighbours, sizes
         Constants of learning by neighbours, and of the choice of sizes that follows.
+    maps
+        Constants of the choice of the target's scale.
     """
 
     smooth_beta: float = 3.0
@@ -199,6 +254,7 @@ class Schedule:
     pass_tolerance: float = 1e-5
     by_neighbours: NeighbourSchedule = NeighbourSchedule()
     sizes: SizeSchedule = SizeSchedule()
+    maps: MapSchedule = MapSchedule()
 
     def affordable_sample(self, n_features: int) -> int:
         """Rows with which a step with ``n_features`` features takes about a second.

@@ -17,6 +17,7 @@ from zonal.saving import savable
 from zonal.tables.chunks import Chunk
 from zonal.tables.rounding import round_bits, round_to_width
 from zonal.tables.sources import CHUNK_ROWS, Result, Source
+from zonal.tables.target_maps import Identity, TargetMap
 
 __all__ = ["ConstantWarning", "ScaledSource", "Scaling"]
 
@@ -60,6 +61,8 @@ class Scaling:
         ``"quantile"``: columns are mapped to normal scores by rank.
     knots
         For ``"clip"`` and ``"quantile"``: quantiles of each column, one column each.
+    target_map
+        Applied to the target before it is standardised.
 
     Examples
     --------
@@ -79,6 +82,7 @@ class Scaling:
     precision: float = 1.0
     tails: str = "keep"
     knots: Float[np.ndarray, "knots inputs"] | None = None
+    target_map: TargetMap = Identity()
 
     @classmethod
     def learn(
@@ -87,6 +91,7 @@ class Scaling:
         tails: str = "keep",
         linear_mean: bool = False,
         seed: int = 0,
+        target_map: TargetMap | None = None,
     ) -> "Scaling":
         """Learn the scaling of a table; warns of constant columns."""
         if tails not in ("keep", "clip", "quantile"):
@@ -102,6 +107,7 @@ class Scaling:
             np.zeros(n_inputs),
             tails=tails,
             knots=None if tails == "keep" else _knots(source, tails, seed),
+            target_map=Identity() if target_map is None else target_map,
         )
         moments = _Moments.of(start, source)
         if moments.count == 0:
@@ -198,11 +204,22 @@ class Scaling:
         with np.errstate(over="ignore"):
             return np.clip((x - self.centre) / self.width, -_FARTHEST, _FARTHEST)
 
-    def chunk(self, chunk: Chunk) -> Chunk:
+    def mapped_targets(
+        self, chunk: Chunk, first_row: int = 0
+    ) -> Float[np.ndarray, " rows"]:
+        """Mapped targets, not yet standardised; an error names one without a value."""
+        targets = chunk.targets
+        if self.target_map.is_identity:
+            return targets
+        self.target_map.check(targets, first_row)
+        return self.target_map.forward(targets)
+
+    def chunk(self, chunk: Chunk, first_row: int = 0) -> Chunk:
         """The chunk with standardised columns and target."""
         x, y = self.inputs(chunk.x), None
         if chunk.y is not None:
-            y = (chunk.targets - self.target_centre) / self.target_width
+            mapped = self.mapped_targets(chunk, first_row)
+            y = (mapped - self.target_centre) / self.target_width
             y = y - x @ self.slopes
         precision = chunk.precision
         if self.precision != 1.0:
@@ -210,7 +227,7 @@ class Scaling:
         return dataclasses.replace(chunk, x=x, y=y, precision=precision)
 
     def mean(self, x: Float[np.ndarray, "rows inputs"]) -> Float[np.ndarray, " rows"]:
-        """The prior mean of the target, in its own units."""
+        """The prior mean of the mapped target."""
         return self.target_centre + self.target_width * (self.inputs(x) @ self.slopes)
 
     def agrees_with(self, other: "Scaling") -> bool:
@@ -238,7 +255,10 @@ class ScaledSource(Source):
         return self._source.n_rows
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
-        return map(self._scaling.chunk, self._source.chunks(size))
+        first_row = self._source.first_row
+        for chunk in self._source.chunks(size):
+            yield self._scaling.chunk(chunk, first_row)
+            first_row += len(chunk)
 
     @property
     def first_row(self) -> int:
@@ -275,8 +295,11 @@ class _Moments:
     def _collect(cls, scaling: Scaling, source: Source) -> "_Moments":
         size = source.n_inputs + 1
         total = cls(0.0, np.zeros(size), np.zeros((size, size)))
+        first_row = source.first_row
         for chunk in source.chunks():
-            table = np.column_stack([scaling.inputs(chunk.x), chunk.targets])
+            targets = scaling.mapped_targets(chunk, first_row)
+            first_row += len(chunk)
+            table = np.column_stack([scaling.inputs(chunk.x), targets])
             _check_not_huge(table)
             total = total.merged(cls._of_table(table, chunk.weights, chunk.precisions))
         return total
