@@ -1,8 +1,8 @@
 """A law per row beside one shape for all rows and the plain normal of the process.
 
-    python benchmarks/row_law.py [kin40k protein]        # UCI tables and households
-    python benchmarks/row_law.py --made                  # tables with a known law
-    python benchmarks/row_law.py --truth                 # noise functions that are known
+    python benchmarks/row_law.py [kin40k protein]      # UCI tables and households
+    python benchmarks/row_law.py --made                # tables that tempt it
+    python benchmarks/row_law.py --truth               # known noise functions
 
 Split 0 of each table, on one core, from one fit: the three laws differ in calibration
 alone. Printed are the negative log density of standardised targets (NLL) under each

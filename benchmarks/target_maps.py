@@ -24,6 +24,7 @@ import time  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 from zonal_bench.tables import (  # noqa: E402
@@ -74,9 +75,10 @@ def make_positive(folder: Path, name: str, rows: int | None) -> Split:
 def score(split: Split, transform: str | None) -> tuple[str, dict[str, float]]:
     """The scale of a fit, and its scores on the test rows."""
     begin = time.perf_counter()
-    model = SphericalGPRegressor(target_transform=transform).fit(split.x, split.y)
+    choice: Any = transform
+    model = SphericalGPRegressor(target_transform=choice).fit(split.x, split.y)
     seconds = time.perf_counter() - begin
-    prediction = model.predict_dist(split.x_test)
+    prediction: Any = model.predict_dist(split.x_test)
     low, high = prediction.interval(0.9).T
     y = split.y_test
     return model.models_[0].target_map.described, {

@@ -91,7 +91,8 @@ class Prediction:
             mean, variance = map(np.concatenate, zip(*blocks, strict=True))
             return mean, variance
         mean, variance = self.likelihood.spread(*self._marginals)
-        return self.centre + self.width * mean, self.width**2 * variance
+        mean = self.target_map.backward(self.centre + self.width * mean)
+        return mean, self.width**2 * variance
 
     @property
     def mean(self) -> Rows:
@@ -144,9 +145,7 @@ class Prediction:
         if not self.target_map.is_identity:
             return self.mean[:, None]
         found = self.likelihood.outcome(*self._marginals)
-        if self.likelihood.classifies:
-            return found
-        return self.centre[:, None] + self.width * found
+        return found if self.likelihood.classifies else self._in_units(found)
 
     def quantiles(
         self, levels: Float[np.ndarray, " levels"]
@@ -162,7 +161,7 @@ class Prediction:
             self._with_targets(y), self.latent_mean, self.latent_variance
         )
         if self.target_map.is_identity:
-            return below
+            return np.where(y < self.target_map.floor, 0.0, below)
         beyond = np.where(y <= self.target_map.lower, 0.0, 1.0)
         return np.where(self.target_map.contains(y), below, beyond)
 

@@ -94,14 +94,29 @@ def choose_target_map(
     rows = merged(source.sample(settings.pool_rows, recipe.seed))
     if transform == "yeo-johnson":
         return _best_exponent(rows, recipe)
-    if _stays_as_it_is(rows, recipe):
-        return Identity()
-    candidates = plausible_maps(rows.targets, settings)
-    # A sample does not show all values.
-    candidates = [
-        candidate for candidate in candidates if _contains_all(candidate, source)
-    ]
-    return _best_map(rows, candidates, recipe) if candidates else Identity()
+    best: TargetMap = Identity()
+    if not _stays_as_it_is(rows, recipe):
+        candidates = plausible_maps(rows.targets, settings)
+        # A sample does not show all values.
+        candidates = [
+            candidate for candidate in candidates if _contains_all(candidate, source)
+        ]
+        if candidates:
+            best = _best_map(rows, candidates, recipe)
+    return _with_floor(best, rows, source, settings)
+
+
+def _with_floor(
+    target_map: TargetMap, rows: Chunk, source: Source, settings: MapSchedule
+) -> TargetMap:
+    """The map with a floor at zero, if it has no bound and no target is negative."""
+    if not isinstance(target_map, Identity | YeoJohnson):
+        return target_map
+    if len(rows) < settings.least_rows or rows.targets.min() < 0:
+        return target_map
+    if _bounds_of(source)[0] < 0:
+        return target_map
+    return dataclasses.replace(target_map, floor=0.0)
 
 
 def _stays_as_it_is(rows: Chunk, recipe: Recipe) -> bool:

@@ -35,10 +35,12 @@ class TargetMap(abc.ABC):
     """An increasing map from the targets' interval to the real line.
 
     All methods return finite numbers for all numbers. ``name`` is the option of the
-    estimators, and ``lower`` and ``upper`` are the open bounds of the targets.
+    estimators, and ``lower`` and ``upper`` are the open bounds of the targets. Below
+    ``floor`` there are no targets either, though the map has none of its own.
     """
 
     name: ClassVar[str]
+    floor: float = -np.inf
 
     @property
     def lower(self) -> float:
@@ -95,8 +97,20 @@ class TargetMap(abc.ABC):
 @savable
 @dataclasses.dataclass(frozen=True)
 class Identity(TargetMap):
-    """No map: targets stay as they are."""
+    """No map: targets stay as they are.
 
+    Parameters
+    ----------
+    floor
+        Targets are known not to be below it: predictions end there.
+
+    Examples
+    --------
+    >>> Identity(floor=0.0).backward(np.array([-1.0, 2.0]))
+    array([0., 2.])
+    """
+
+    floor: float = -np.inf
     name = "identity"
 
     @property
@@ -107,7 +121,7 @@ class Identity(TargetMap):
         return y
 
     def backward(self, z):
-        return z
+        return z if self.floor == -np.inf else np.maximum(z, self.floor)
 
     def log_slope(self, y):
         return np.zeros(np.shape(y))
@@ -207,6 +221,8 @@ class YeoJohnson(TargetMap):
         numbers.
     centre, width
         Subtracted from the target, which is then divided by the width.
+    floor
+        Targets are known not to be below it: predictions end there.
 
     Examples
     --------
@@ -217,6 +233,7 @@ class YeoJohnson(TargetMap):
     exponent: float = 1.0
     centre: float = 0.0
     width: float = 1.0
+    floor: float = -np.inf
     name = "yeo-johnson"
 
     def __post_init__(self) -> None:
@@ -238,7 +255,8 @@ class YeoJohnson(TargetMap):
     def backward(self, z):
         size = np.abs(z)
         above, below = _root(size, self.exponent), _root(size, 2 - self.exponent)
-        return self.centre + self.width * np.where(np.asarray(z) >= 0, above, -below)
+        y = self.centre + self.width * np.where(np.asarray(z) >= 0, above, -below)
+        return np.maximum(y, self.floor)
 
     def log_slope(self, y):
         x = self._standardised(y)

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
-from zonal import ArraySource, Gaussian, Poisson, Recipe
+from zonal import ArraySource, Gaussian, Poisson, Prediction, Recipe
 from zonal.learning.target_maps import (
     choose_target_map,
     plausible_maps,
     yeo_johnson_of,
 )
+from zonal.tables.chunks import Chunk
 from zonal.tables.target_maps import Identity, Log, Logit, YeoJohnson
 
 ROWS = 800
@@ -163,3 +165,32 @@ def test_plain_targets_cost_nothing():
         np.where(generator.random(2000) < 0.9, 0.0, generator.lognormal(size=2000)),
     ):
         assert plausible_maps(y) == []
+
+
+def test_predictions_of_targets_that_are_never_negative_end_at_zero():
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, size=(300, 2))
+    y = np.maximum(x[:, 0] + 0.3 * generator.normal(size=300), 0.0)
+    source = ArraySource(x, y)
+    found = choose_target_map(source, Gaussian(), Recipe())
+    assert found.floor == 0
+    assert choose_target_map(ArraySource(x, y - 1e-9), Gaussian(), Recipe()).floor < 0
+    plain = Recipe(target_transform=None)
+    assert choose_target_map(source, Gaussian(), plain) == Identity()
+    few = ArraySource(x[:50], y[:50])
+    assert choose_target_map(few, Gaussian(), Recipe()) == Identity()
+
+
+def test_one_law_with_a_floor():
+    rows = Chunk(np.empty((2, 0)))
+    mean, variance = np.array([[-0.5], [2.0]]), np.full((2, 1), 0.25)
+    law = Prediction(
+        Gaussian(0.75), mean, variance, np.zeros(2), 1.0, rows, Identity(floor=0.0)
+    )
+    np.testing.assert_array_equal(law.mean, [0.0, 2.0])
+    quantiles = law.quantiles(np.array([0.05, 0.5, 0.95]))
+    np.testing.assert_allclose(quantiles[1], norm.ppf([0.05, 0.5, 0.95], 2.0))
+    np.testing.assert_array_equal(quantiles[0, :2], [0.0, 0.0])
+    np.testing.assert_array_equal(law.distribution(np.array([-0.1, -0.1])), 0.0)
+    assert law.distribution(np.zeros(2))[0] == pytest.approx(norm.cdf(0.5))
+    assert law.draw(500, np.random.default_rng(0)).min() == 0.0
