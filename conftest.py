@@ -25,6 +25,7 @@ _UNCHECKED = {
     "test_examples",
     "test_dense",
     "test_interoperation",
+    "test_neighbors",
     "test_report",
     "test_streams",
 }
@@ -54,12 +55,11 @@ def x64():
 
 @pytest.fixture(scope="module")
 def few_starts():
-    """Short spectra, for tests that do not depend on how learning starts."""
-    from zonal.learning.schedule import Schedule
+    """Short spectra and one start, for tests that do not depend on them."""
+    from limits import FEW_STARTS
 
     with pytest.MonkeyPatch.context() as patch:
-        few_levels = Schedule(rough_levels=10, smooth_levels=10)
-        patch.setattr("zonal.learning.schedule.DEFAULT", few_levels)
+        patch.setattr("zonal.learning.schedule.DEFAULT", FEW_STARTS)
         yield
 
 
@@ -78,3 +78,11 @@ def few_rounds(few_starts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zonal.learning.schedule.DEFAULT", quick)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _brief_docstrings(request):
+    """Examples of docstrings show calls; pages and README learn as long as users do."""
+    item = request.node
+    if isinstance(item, pytest.DoctestItem) and item.path.suffix == ".py":
+        request.getfixturevalue("few_rounds")

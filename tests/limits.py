@@ -1,12 +1,23 @@
-"""Limits under which tables of a few hundred rows count as large."""
+"""Schedules of tests: few starts, and few rows that count as many."""
 
-from zonal.learning.schedule import Schedule
+from zonal.learning.schedule import NeighbourSchedule, Schedule
+
+# Learning by neighbours takes longer than all that follows it. For tests of what
+# follows, one start and a few steps are enough.
+FEW_STARTS = Schedule(
+    rough_levels=10,
+    smooth_levels=10,
+    by_neighbours=NeighbourSchedule(
+        racers=1, race_rounds=1, sample_rows=(400,), steps=8
+    ),
+)
 
 # Learn from few rows in no time, so that tests see the passes over all rows.
 SMALL = Schedule(
     start_rows=100,
     validation_rows=50,
     rough_levels=20,
+    by_neighbours=FEW_STARTS.by_neighbours,
     round_steps=10,
     tolerance=1.0,
     most_rows=200,

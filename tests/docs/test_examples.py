@@ -19,6 +19,9 @@ from distributed import Client, LocalCluster
 from zonal import SphericalGPRegressor, load
 from zonal.cli.app import zonal as group
 
+# What is shown does not depend on how long is learned.
+pytestmark = pytest.mark.usefixtures("few_rounds")
+
 PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 # What sets the project up, and what other tests run.
