@@ -10,9 +10,10 @@ demo: .venv/demo-installed
 # All that tests, checks and pages need, in one installation.
 environment: .venv/all-installed
 
-# Every worker has a core of its own; more threads would be in each other's way.
+# Every worker has a core of its own; more threads, of BLAS or of LightGBM, would be in
+# each other's way.
 test: .venv/dev-installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest -n auto
 
 lint: .venv/dev-installed
 	$(BIN)/ruff check .

@@ -5,7 +5,6 @@ the tests of the engine, which reach all of its code, and left out where whole f
 made to test what surrounds them, and in examples.
 """
 
-import dataclasses
 import os
 
 import hypothesis
@@ -54,29 +53,15 @@ def x64():
 
 
 @pytest.fixture(scope="module")
-def few_starts():
-    """Short spectra and one start, for tests that do not depend on them."""
-    from limits import FEW_STARTS
+def few_rounds():
+    """Brief learning, for modules of tests that do not depend on how much is learned.
+
+    Use it for all tests of a module: it lasts until the last of them.
+    """
+    from limits import FEW_ROUNDS
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zonal.learning.schedule.DEFAULT", FEW_STARTS)
-        yield
-
-
-@pytest.fixture(scope="module")
-def few_rounds(few_starts):
-    """Few steps of learning by neighbours too, and two pairs of sizes to choose."""
-    from zonal.learning import schedule
-
-    learning = schedule.NeighbourSchedule(
-        racers=2, race_rounds=1, sample_rows=(400, 400)
-    )
-    sizes = schedule.SizeSchedule(candidates=((0, 64), (64, 64)))
-    quick = dataclasses.replace(
-        schedule.default_schedule(), by_neighbours=learning, sizes=sizes
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zonal.learning.schedule.DEFAULT", quick)
+        patch.setattr("zonal.learning.schedule.DEFAULT", FEW_ROUNDS)
         yield
 
 

@@ -1,15 +1,16 @@
-"""Schedules of tests: few starts, and few rows that count as many."""
+"""Schedules of tests: few rounds, and few rows that count as many."""
 
-from zonal.learning.schedule import NeighbourSchedule, Schedule
+from zonal.learning.schedule import NeighbourSchedule, Schedule, SizeSchedule
 
 # Learning by neighbours takes longer than all that follows it. For tests of what
-# follows, one start and a few steps are enough.
-FEW_STARTS = Schedule(
+# follows, short spectra, one start, few steps and two pairs of sizes are enough.
+FEW_ROUNDS = Schedule(
     rough_levels=10,
     smooth_levels=10,
     by_neighbours=NeighbourSchedule(
-        racers=1, race_rounds=1, sample_rows=(400,), steps=8
+        racers=1, race_rounds=1, sample_rows=(400, 400), steps=8
     ),
+    sizes=SizeSchedule(candidates=((0, 64), (64, 64))),
 )
 
 # Learn from few rows in no time, so that tests see the passes over all rows.
@@ -17,7 +18,8 @@ SMALL = Schedule(
     start_rows=100,
     validation_rows=50,
     rough_levels=20,
-    by_neighbours=FEW_STARTS.by_neighbours,
+    by_neighbours=FEW_ROUNDS.by_neighbours,
+    sizes=FEW_ROUNDS.sizes,
     round_steps=10,
     tolerance=1.0,
     most_rows=200,

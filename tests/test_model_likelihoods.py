@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from limits import FEW_STARTS
+from limits import FEW_ROUNDS
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 
@@ -24,7 +24,7 @@ from zonal import (
 )
 from zonal.learning.by_bound import Learner, LearningStoppedWarning
 
-SMALL = Recipe(n_features=30, most_steps=15, schedule=FEW_STARTS)
+SMALL = Recipe(n_features=30, most_steps=15, schedule=FEW_ROUNDS)
 
 
 def table(rows=600, seed=0):

@@ -43,6 +43,9 @@ from zonal_bench.tables import (
 
 from zonal.learning.state import Step
 
+# Scores on small tables are meaningless, however long is learned.
+pytestmark = pytest.mark.usefixtures("few_rounds")
+
 PROJECT = Path(__file__).parents[2]
 
 
@@ -215,7 +218,7 @@ def test_stages_add_up_to_the_last_step():
     [("zonal-features", True, False), ("zonal-neighbors", False, True)],
 )
 def test_mechanisms_have_features_or_neighbours(
-    split, few_rounds, name, has_features, has_neighbors
+    split, name, has_features, has_neighbors
 ):
     # QUICK asks for 40 features, which methods without features must ignore.
     (answer,) = METHODS[name].train(split, QUICK)
@@ -557,7 +560,7 @@ def test_every_variant_that_a_page_shows_is_in_a_protocol():
     assert {name.split("-")[0] for name in shown} == set(EXPERIMENTS)
 
 
-def test_a_small_version_of_everything(tmp_path, few_rounds):
+def test_a_small_version_of_everything(tmp_path):
     said = []
     quick_run(tmp_path, log=said.append)
     text = "\n".join(said)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from limits import FEW_STARTS
+from limits import FEW_ROUNDS
 
 from zonal import ArraySource, ContinuousDepth, Recipe, whiten
 from zonal.engine.bound import evaluate
@@ -24,13 +24,13 @@ from zonal.prior.parameters import named
 from zonal.saving import read
 
 TESTS = Path(__file__).parents[1]
-SMALL = Recipe(n_features=40, most_steps=20, schedule=FEW_STARTS)
+SMALL = Recipe(n_features=40, most_steps=20, schedule=FEW_ROUNDS)
 
 
 def scheduled(**changes):
     """The same recipe with other sizes and tolerances."""
     return dataclasses.replace(
-        SMALL, schedule=dataclasses.replace(FEW_STARTS, **changes)
+        SMALL, schedule=dataclasses.replace(FEW_ROUNDS, **changes)
     )
 
 
@@ -295,13 +295,13 @@ def test_a_process_killed_at_any_moment_resumes(tmp_path):
         import dataclasses, sys
         sys.path.insert(0, {str(TESTS)!r})
         import numpy as np
-        from limits import FEW_STARTS
+        from limits import FEW_ROUNDS
         from zonal import ArraySource, Recipe
         from zonal.learning.by_bound import learn
         recipe = Recipe(
             n_features=40,
             most_steps=100000,
-            schedule=dataclasses.replace(FEW_STARTS, round_steps=2, tolerance=-1.0),
+            schedule=dataclasses.replace(FEW_ROUNDS, round_steps=2, tolerance=-1.0),
         )
         generator = np.random.default_rng(0)
         x = generator.normal(size=(400, 3))
