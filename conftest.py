@@ -5,7 +5,6 @@ the tests of the engine, which reach all of its code, and left out where whole f
 made to test what surrounds them, and in examples.
 """
 
-import dataclasses
 import os
 
 import hypothesis
@@ -26,6 +25,7 @@ _UNCHECKED = {
     "test_examples",
     "test_dense",
     "test_interoperation",
+    "test_neighbors",
     "test_report",
     "test_streams",
 }
@@ -54,28 +54,21 @@ def x64():
 
 
 @pytest.fixture(scope="module")
-def few_starts():
-    """Short spectra, for tests that do not depend on how learning starts."""
-    from zonal.learning.schedule import Schedule
+def few_rounds():
+    """Brief learning, for modules of tests that do not depend on how much is learned.
+
+    Use it for all tests of a module: it lasts until the last of them.
+    """
+    from limits import FEW_ROUNDS
 
     with pytest.MonkeyPatch.context() as patch:
-        few_levels = Schedule(rough_levels=10, smooth_levels=10)
-        patch.setattr("zonal.learning.schedule.DEFAULT", few_levels)
+        patch.setattr("zonal.learning.schedule.DEFAULT", FEW_ROUNDS)
         yield
 
 
-@pytest.fixture(scope="module")
-def few_rounds(few_starts):
-    """Few steps of learning by neighbours too, and two pairs of sizes to choose."""
-    from zonal.learning import schedule
-
-    learning = schedule.NeighbourSchedule(
-        racers=2, race_rounds=1, sample_rows=(400, 400)
-    )
-    sizes = schedule.SizeSchedule(candidates=((0, 64), (64, 64)))
-    quick = dataclasses.replace(
-        schedule.default_schedule(), by_neighbours=learning, sizes=sizes
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zonal.learning.schedule.DEFAULT", quick)
-        yield
+@pytest.fixture(autouse=True)
+def _brief_docstrings(request):
+    """Examples of docstrings show calls; pages and README learn as long as users do."""
+    item = request.node
+    if isinstance(item, pytest.DoctestItem) and item.path.suffix == ".py":
+        request.getfixturevalue("few_rounds")

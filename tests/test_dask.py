@@ -1,6 +1,8 @@
 """Partitions on a cluster give the same models as rows in memory."""
 
 import itertools
+import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
 import threading
@@ -49,6 +51,17 @@ def cluster(workers, processes=False):
         processes=processes,
         dashboard_address=None,
     )
+
+
+@pytest.fixture(scope="module")
+def quick_processes():
+    """Workers with a process of their own are forked from one that has the imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["distributed", "zonal.dask.estimators"])
+    # Before dask chooses imports of its own.
+    multiprocessing.forkserver.ensure_running()
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +263,7 @@ def added(one, other):
     return one[0] + other[0], one[1] + other[1]
 
 
-def test_a_worker_that_dies_in_a_pass_loses_no_row(tmp_path):
+def test_a_worker_that_dies_in_a_pass_loses_no_row(quick_processes, tmp_path):
     import functools
 
     y = np.arange(ROWS, dtype=float)
@@ -265,7 +278,7 @@ def test_a_worker_that_dies_in_a_pass_loses_no_row(tmp_path):
         assert found == (ROWS, y.sum())
 
 
-def test_workers_that_die_at_up_to_ten_moments_of_fits(monkeypatch):
+def test_workers_that_die_at_up_to_ten_moments_of_fits(quick_processes, monkeypatch):
     fits = {
         "numbers": (DaskSphericalGPRegressor, SphericalGPRegressor, Y),
         "classes": (DaskSphericalGPClassifier, SphericalGPClassifier, CLASSES["two"]),

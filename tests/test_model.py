@@ -6,28 +6,21 @@ import warnings
 
 import numpy as np
 import pytest
+from limits import FEW_ROUNDS
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from zonal import ArraySource, Prediction, Recipe, UnitVectors, fit
 from zonal.inference.local import LocalSolution
-from zonal.learning.schedule import NeighbourSchedule, Schedule, SizeSchedule
 from zonal.tables.scaling import ConstantWarning
 
-# Few levels and rounds, for speed.
-FEW_LEVELS = Schedule(
-    rough_levels=10,
-    smooth_levels=10,
-    by_neighbours=NeighbourSchedule(racers=1, race_rounds=1, sample_rows=(400, 400)),
-    sizes=SizeSchedule(candidates=((0, 64), (64, 64))),
-)
 SMALL = Recipe(
     n_features=40,
     n_neighbors=0,
     solve_features=40,
     most_steps=20,
-    schedule=FEW_LEVELS,
+    schedule=FEW_ROUNDS,
 )
-NEIGHBORS = Recipe(schedule=FEW_LEVELS)
+NEIGHBORS = Recipe(schedule=FEW_ROUNDS)
 RECIPES = {"neighbors": NEIGHBORS, "features": SMALL}
 
 

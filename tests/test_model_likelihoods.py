@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from limits import FEW_ROUNDS
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 
@@ -22,11 +23,8 @@ from zonal import (
     fit,
 )
 from zonal.learning.by_bound import Learner, LearningStoppedWarning
-from zonal.learning.schedule import Schedule
 
-# Few levels, for speed.
-FEW_LEVELS = Schedule(rough_levels=10, smooth_levels=10)
-SMALL = Recipe(n_features=30, most_steps=15, schedule=FEW_LEVELS)
+SMALL = Recipe(n_features=30, most_steps=15, schedule=FEW_ROUNDS)
 
 
 def table(rows=600, seed=0):

@@ -43,6 +43,9 @@ from zonal_bench.tables import (
 
 from zonal.learning.state import Step
 
+# Scores on small tables are meaningless, however long is learned.
+pytestmark = pytest.mark.usefixtures("few_rounds")
+
 PROJECT = Path(__file__).parents[2]
 
 
@@ -356,8 +359,8 @@ def test_a_run_in_its_own_process_is_stored_once(folder, tmp_path):
         == load_results(tmp_path)["uci"]["kin40k"]
     )
     assert len(said) == 2
-    run_cases(*arguments, log=said.append, again=True)
-    assert len(said) == 4
+    run_cases(cases[:1], *arguments[1:], log=said.append, again=True)
+    assert len(said) == 3
     assert first[0]["peak_mb"] > 20
     assert first[0]["scores"]["rmse"] != first[1]["scores"]["rmse"]
     text = (tmp_path / "uci" / "kin40k.json").read_text()

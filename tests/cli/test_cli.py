@@ -22,6 +22,9 @@ from zonal.cli.app import zonal as group
 from zonal.cli.data import RowSubset, guess_task, profile_target
 from zonal.tables.streams import Stream
 
+# The command line is the same however long is learned.
+pytestmark = pytest.mark.usefixtures("few_rounds")
+
 
 def houses(count=240, seed=3):
     generator = np.random.default_rng(seed)
@@ -40,7 +43,7 @@ def houses(count=240, seed=3):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, few_rounds):
     """A folder with a table in every format, and models fitted to it."""
     path = tmp_path_factory.mktemp("houses")
     table = houses()

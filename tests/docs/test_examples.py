@@ -5,6 +5,7 @@ fails here because the world that it needs is not there. (Commands in the middle
 sentence are not found.)
 """
 
+import copy
 import re
 import shlex
 from pathlib import Path
@@ -18,6 +19,9 @@ from distributed import Client, LocalCluster
 
 from zonal import SphericalGPRegressor, load
 from zonal.cli.app import zonal as group
+
+# What is shown does not depend on how long is learned.
+pytestmark = pytest.mark.usefixtures("few_rounds")
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
@@ -46,21 +50,37 @@ def houses(seed, price=True):
     return table
 
 
+USED = ["area", "price"]
+
+
+def flights():
+    table = houses(4)[USED]
+    table.columns = ["distance", "delay"]
+    return table
+
+
+@pytest.fixture(scope="module")
+def of_houses(few_rounds):
+    return SphericalGPRegressor().fit(houses(0)[USED], target="price")
+
+
+@pytest.fixture(scope="module")
+def of_flights(few_rounds):
+    return SphericalGPRegressor().fit(flights(), target="delay")
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, of_houses):
     """Where the reader of an example is: some files, and a model."""
     monkeypatch.chdir(tmp_path)
     houses(0).to_csv("houses.csv", index=False)
     houses(1, price=False).to_csv("new.csv", index=False)
     houses(2).to_csv("monday.csv", index=False)
-    used = ["area", "price"]
-    model = SphericalGPRegressor().fit(houses(0)[used], target="price")
-    model.save("model.zonal")
-    model.emptied().partial_fit(houses(3)[used], target="price").save("other.zonal")
+    of_houses.save("model.zonal")
+    other = of_houses.emptied().partial_fit(houses(3)[USED], target="price")
+    other.save("other.zonal")
     (tmp_path / "flights").mkdir()
-    flights = houses(4)[["area", "price"]]
-    flights.columns = ["distance", "delay"]
-    flights.to_parquet("flights/one.parquet")
+    flights().to_parquet("flights/one.parquet")
     return tmp_path
 
 
@@ -113,10 +133,10 @@ def test_shell(block, folder):
 # Dask warns of ports in use and of clusters that close.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("block", blocks("python"))
-def test_python(block, folder, monkeypatch):
-    flights = pd.read_parquet("flights/one.parquet").assign(count=1)
+def test_python(block, folder, monkeypatch, of_flights):
+    table = flights().assign(count=1)
     columns = ["distance"]
-    frame = dd.from_pandas(flights, npartitions=2)
+    frame = dd.from_pandas(table, npartitions=2)
     paths = [Path(name) for name in re.findall(r'"([\w.]+\.(?:html|zonal))"', block)]
     assert paths
     before = contents(paths)
@@ -125,8 +145,9 @@ def test_python(block, folder, monkeypatch):
         world = {
             **{"SphericalGPRegressor": SphericalGPRegressor, "columns": columns},
             **{"dask_frame": frame[["distance", "delay"]], "frame": frame},
-            **{"X_test": flights[columns], "y_test": flights["delay"]},
-            "model": SphericalGPRegressor().fit(flights[columns], flights["delay"]),
+            **{"X_test": table[columns], "y_test": table["delay"]},
+            # A copy: examples may change it.
+            "model": copy.deepcopy(of_flights),
         }
         with Client(local):
             exec(compile(block, "example", "exec"), world)

@@ -31,6 +31,8 @@ from zonal.learning.by_bound import learn
 from zonal.prior.parameters import free, free_gradient, named, with_free
 from zonal.tables.scaling import ConstantWarning
 
+pytestmark = pytest.mark.usefixtures("few_rounds")
+
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(30, 3))
 Y = np.sin(X[:, 0]) + 0.1 * GENERATOR.normal(size=30)

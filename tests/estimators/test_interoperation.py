@@ -6,7 +6,10 @@ import pytest
 
 from zonal import SphericalGPClassifier, SphericalGPRegressor
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # theirs, not ours
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # theirs, not ours
+    pytest.mark.usefixtures("few_rounds"),
+]
 
 
 def table(rows, seed):
@@ -16,7 +19,7 @@ def table(rows, seed):
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def fitted(few_rounds):
     return SphericalGPRegressor().fit(*table(150, 0))
 
 

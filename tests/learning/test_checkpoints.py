@@ -131,7 +131,10 @@ def test_inference_goes_on_after_any_pass(coarse, path):
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["zonal"])
+    # (`zonal` alone imports nothing before it is used.)
+    context.set_forkserver_preload(
+        ["zonal.estimators.classifier", "zonal.estimators.regressor"]
+    )
     return context
 
 

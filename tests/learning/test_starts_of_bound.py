@@ -4,13 +4,22 @@ import dataclasses
 
 import numpy as np
 import pytest
+from limits import FEW_ROUNDS
 
 from zonal import ARD, ArraySource, Bernoulli, Poisson, Recipe, StudentT, fit
 from zonal.inference.problem import Problem
 from zonal.learning.by_bound import Learner
 from zonal.learning.by_sites import SiteLearner
+from zonal.learning.schedule import NeighbourSchedule, Schedule
 
-RECIPE = Recipe(n_features=60, solve_features=60, most_steps=8)
+# All starts race, as by default; then two rounds are enough.
+RECIPE = Recipe(
+    n_features=60,
+    solve_features=60,
+    most_steps=8,
+    schedule=Schedule(by_neighbours=NeighbourSchedule(sample_rows=(800, 800))),
+)
+BRIEF = dataclasses.replace(RECIPE, schedule=FEW_ROUNDS)
 
 
 def product(rows=800, columns=20, seed=0):
@@ -74,19 +83,19 @@ def test_exposures_and_weights_count():
     f = np.sin(2 * x[:, 1])
     exposure = np.exp(2 * x[:, 0])
     counts = generator.poisson(20 * exposure * np.exp(f)).astype(float)
-    start, _ = start_of(x, counts, Poisson(), exposure=exposure)
+    start, _ = start_of(x, counts, Poisson(), BRIEF, exposure=exposure)
     assert np.argmax(start.basis.sphere.scales) == 1
     other = np.where(np.arange(800) < 600, f, generator.normal(size=800))
     weight = 1.0 * (np.arange(800) < 600)
-    few, _ = start_of(x[:600], f[:600])
-    weighted, _ = start_of(x, other, weight=weight)
+    few, _ = start_of(x[:600], f[:600], recipe=BRIEF)
+    weighted, _ = start_of(x, other, recipe=BRIEF, weight=weight)
     scales = [start.basis.sphere.scales for start in (few, weighted)]
     np.testing.assert_array_equal(*scales)
 
 
 def test_the_power_of_the_radius_is_kept():
     x, _, y = product(200, 16)
-    recipe = dataclasses.replace(RECIPE, radial_order=1.0)
+    recipe = dataclasses.replace(BRIEF, radial_order=1.0)
     assert start_of(x, y, recipe=recipe)[0].basis.sphere.radial_order == 1.0
 
 
@@ -94,7 +103,7 @@ def test_a_class_of_two_rows_has_no_extreme_scales():
     x = np.random.default_rng(0).normal(size=(5000, 2))
     rare = np.zeros(5000)
     rare[np.argsort(x[:, 0])[-2:]] = 1
-    start, _ = start_of(x, rare, Bernoulli())
+    start, _ = start_of(x, rare, Bernoulli(), BRIEF)
     assert 0.02 <= start.basis.sphere.scales.max() <= 3
 
 
@@ -110,7 +119,7 @@ def test_nothing_is_learned_without_steps_or_where_all_is_given():
     x, _, y = product(100, 16)
     _, learner = start_of(x, y, recipe=dataclasses.replace(RECIPE, most_steps=0))
     assert learner.history == []
-    first, _ = start_of(x, y)
+    first, _ = start_of(x, y, recipe=BRIEF)
     basis = first.basis
     given = dataclasses.replace(RECIPE, sphere=ARD.isotropic(16), kernel=basis.kernel)
     start, learner = start_of(x, y, recipe=given)
@@ -120,5 +129,5 @@ def test_nothing_is_learned_without_steps_or_where_all_is_given():
 
 def test_targets_that_do_not_vary():
     x, _, y = product(100, 16)
-    start, _ = start_of(x, np.zeros_like(y))
+    start, _ = start_of(x, np.zeros_like(y), recipe=BRIEF)
     assert np.all(np.isfinite(start.basis.sphere.scales))

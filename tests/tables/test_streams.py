@@ -136,7 +136,7 @@ def test_files_give_the_model_of_the_frame(folder, in_memory, kind):
 
 
 @pytest.mark.parametrize("kind", ["folder", "csv", "reader"])
-def test_rows_from_files_are_stored_as_those_of_the_frame(folder, few_rounds, kind):
+def test_rows_from_files_are_stored_as_those_of_the_frame(folder, kind):
     table = frame()[["y", *INPUTS]]
     expected = SphericalGPRegressor(missing="indicator").fit(table[INPUTS], table.y)
     source = opened(folder, kind)
