@@ -27,6 +27,7 @@ References: NIST Digital Library of Mathematical Functions, 18.12; Trefethen & W
 
 import dataclasses
 import functools
+import threading
 
 import numpy as np
 from jaxtyping import Float
@@ -61,6 +62,12 @@ _LEAST_SHARE = 1e-9
 # The trapezoidal rule in x = log t. Its error is |Γ(β + 2πi/step)| / Γ(β), 1e-15 at the
 # largest β; below the first node the integrand is at most e^(βx) / θ.
 _STEP, _FIRST, _LAST = 0.15, -37.0, 4.6
+
+# The last tables, by kernel, dimension and first level: while the noise is fitted, one
+# table is asked for again and again.
+_MOST_RECENT = 8
+_recent: "dict[tuple, AngleTable]" = {}
+_lock = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,6 +107,21 @@ class AngleTable:
         eigenvalues.
         """
         check_dimension(dimension)
+        fields = dataclasses.fields(kernel)  # pyright: ignore[reportArgumentType]
+        values = tuple(np.asarray(getattr(kernel, f.name)).tobytes() for f in fields)
+        key = type(kernel), values, dimension, first
+        with _lock:
+            table = _recent.get(key)
+        if table is None:
+            table = cls._make(kernel, dimension, first)
+            with _lock:
+                _recent[key] = table
+                if len(_recent) > _MOST_RECENT:
+                    del _recent[next(iter(_recent))]
+        return table
+
+    @classmethod
+    def _make(cls, kernel: Kernel, dimension: int, first: int) -> "AngleTable":
         value, slope, beta_value, beta_slope = _node_values(kernel, dimension)
         if first == 0:
             return cls(_cubics(value, slope), _cubics(beta_value, beta_slope))
