@@ -75,7 +75,8 @@ def found(likelihood, x, y, process=None, start=None, refit=None, **options):
 
 def at_rows(state, x):
     frame = whiten(state.processes[0].basis, np.float64)
-    return marginals(state.posteriors, state.offsets, frame, np.float64)(Chunk(x))
+    found = marginals(state.posteriors, state.offsets, frame, np.float64)(Chunk(x))
+    return found.mean, found.variance
 
 
 def test_gaussian_sites_are_the_one_pass_solution():

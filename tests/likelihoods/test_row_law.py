@@ -20,6 +20,7 @@ def errors_with(width, seed=0, unit=None, nearby=None, draw=None):
     mean = generator.normal(size=ROWS)
     draw = generator.normal if draw is None else draw
     unit = np.ones(ROWS) if unit is None else unit
+    nearby = np.zeros((ROWS, 1)) if nearby is None else nearby
     return Errors(width(mean) * draw(size=ROWS), unit, mean, nearby, np.ones(ROWS))
 
 
@@ -43,7 +44,7 @@ def calibrated(errors):
 def test_the_width_is_found():
     law = RowLaw.of(errors_with(lambda mean: np.exp(0.5 * mean - 1)))
     mean = np.linspace(-2, 2, 9)
-    width = law.width(np.ones(9), mean, None)
+    width = law.width(np.ones(9), mean, np.zeros((9, 1)))
     scale = np.sqrt(law.shapes[0].spread)
     np.testing.assert_allclose(scale * width, np.exp(0.5 * mean - 1), rtol=0.1)
 
@@ -83,10 +84,11 @@ def test_several_shapes_follow_the_width():
         10 * generator.normal(size=ROWS),
     )
     one = np.ones(ROWS)
-    noise = calibrated(Errors(error, one, mean, None, one))
+    errors = Errors(error, one, mean, np.zeros((ROWS, 1)), one)
+    noise = calibrated(errors)
     assert noise.row_law is not None
     assert len(noise.row_law.shapes) > 1
-    rows, marginal, variance = chunk_of(Errors(error, one, mean, None, one))
+    rows, marginal, variance = chunk_of(errors)
     low, high = noise.quantiles(np.array([0.05, 0.95]), rows, marginal, variance).T
     inside = (low < rows.targets) & (rows.targets < high)
     for part in (mean < 0, mean > 0):
@@ -95,16 +97,18 @@ def test_several_shapes_follow_the_width():
 
 def test_the_law_is_one_distribution_at_each_row():
     noise = calibrated(errors_with(lambda mean: np.exp(mean)))
+    assert noise.row_law is not None
     mean = np.array([[-1.0], [0.0], [1.5]])
-    rows, variance = Chunk(np.empty((3, 0))), np.ones((3, 1))
+    zero, variance = np.zeros((3, 1)), np.ones((3, 1))
+    rows = Chunk(np.empty((3, 0)), nearby=zero)
     levels = np.array([0.01, 0.3, 0.5, 0.9])
     quantiles = noise.quantiles(levels, rows, mean, variance)
     assert np.all(np.diff(quantiles) > 0)
     for column, level in enumerate(levels):
-        at = Chunk(np.empty((3, 0)), quantiles[:, column])
+        at = Chunk(np.empty((3, 0)), quantiles[:, column], nearby=zero)
         np.testing.assert_allclose(noise.distribution(at, mean, variance), level)
         step = 1e-5 * quantiles[:, [-1]].std()
-        above = Chunk(np.empty((3, 0)), quantiles[:, column] + step)
+        above = Chunk(np.empty((3, 0)), quantiles[:, column] + step, nearby=zero)
         slope = noise.distribution(above, mean, variance) - level
         density = np.exp(noise.log_density(at, mean, variance))
         np.testing.assert_allclose(slope / step, density, rtol=1e-3)
@@ -172,6 +176,7 @@ def test_few_and_equal_errors_give_a_law(count, scale, known):
 def test_normal_errors_of_the_right_width_stay_nearly_normal():
     noise = calibrated(errors_with(lambda mean: np.ones_like(mean)))
     levels = np.array([0.05, 0.25, 0.95])
-    rows, zero, one = Chunk(np.empty((1, 0))), np.zeros((1, 1)), np.ones((1, 1))
+    zero, one = np.zeros((1, 1)), np.ones((1, 1))
+    rows = Chunk(np.empty((1, 0)), nearby=zero)
     found = noise.quantiles(levels, rows, zero, one)[0]
     np.testing.assert_allclose(found, norm.ppf(levels), rtol=0.06)

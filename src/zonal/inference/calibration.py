@@ -31,6 +31,8 @@ __all__ = ["calibrate"]
 _HELD_OUT = 5_000
 _SHARE = 0.2
 _MOST_PARTS = 5
+# Distinct rows that residuals nearby need.
+_LEAST_TABLE = 8
 # With features alone: rows to predict, and the work (rows times squared features) that
 # takes a second or two.
 _MOST_ROWS = 20_000
@@ -74,7 +76,7 @@ def _leave_out(solution: LocalSolution, rows: Chunk) -> Marginals:
     """Leave-one-out marginals of rows, and residuals nearby that do not know them."""
     found = solution.left_out(rows)
     table = solution.table.without(StoredTable.of(source_of(rows)))
-    if len(table) < 2:
+    if len(table) < _LEAST_TABLE:
         return found
     others = _with_sizes(solution.with_table(table, solution.sums))
     return found._replace(nearby=others.nearby(rows.x, found))

@@ -384,7 +384,7 @@ class LocalSolution(Fields):
     def _nearest(
         self, direction: np.ndarray, k: int, own: np.ndarray | None = None
     ) -> Int[np.ndarray, "rows k"]:
-        k = min(k, len(self.table) - (own is not None))
+        k = max(min(k, len(self.table) - (own is not None)), 0)
         if k == 0:
             return np.zeros((len(direction), 0), np.int32)
         return self._index.query(direction, k, own)[0]

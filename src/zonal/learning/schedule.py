@@ -147,6 +147,9 @@ class MapSchedule:
     least_skewness, least_ratio
         Where a scale is plausible: the skewness, and for logarithms the ratio of the
         95 % quantile to the 5 % quantile.
+    most_extreme
+        Scales of Yeo and Johnson are not plausible for targets that are farther from
+        the median than this, in units of their median distance.
     most_repeated, least_distinct
         Targets that repeat one value more often than this share, or have fewer distinct
         values, stay as they are.
@@ -173,6 +176,7 @@ class MapSchedule:
     least_errors: float = 2.0
     least_skewness: float = 0.7
     least_ratio: float = 2.5
+    most_extreme: float = 1e4
     most_repeated: float = 0.3
     least_distinct: int = 20
     most_equal: float = 0.01

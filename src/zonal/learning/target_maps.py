@@ -151,7 +151,10 @@ def plausible_maps(
         candidates.append(Logit())
     if values[0] > 0 and high > settings.least_ratio * low:
         candidates.append(Log())
-    if abs(_skewness(y)) > settings.least_skewness:
+    distance = np.abs(y - np.median(y))
+    # The mean of a target with such outliers is decided by them on any scale.
+    extreme = distance.max() > settings.most_extreme * np.median(distance)
+    if abs(_skewness(y)) > settings.least_skewness and not extreme:
         candidates.append(yeo_johnson_of(y))
     return candidates
 

@@ -107,10 +107,12 @@ class Gaussian(RealLikelihood):
             )
 
         weight = errors.weight[held_out] / errors.weight.sum()
-        row_laws = [plain._with_row_law, plain._with_shapes]
-        row_law = max(row_laws, key=lambda law: weight @ densities(law))
         best, highest = None, plain._densities(errors[held_out])
-        for law in (plain._with_one_shape, row_law):
+        laws = [plain._with_one_shape]
+        if errors.nearby is not None:
+            row_laws = [plain._with_row_law, plain._with_shapes]
+            laws.append(max(row_laws, key=lambda law: weight @ densities(law)))
+        for law in laws:
             candidate = densities(law)
             gain = candidate - highest
             mean_gain = weight @ gain
