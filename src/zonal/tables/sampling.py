@@ -71,7 +71,10 @@ def draw_rows(
             if len(draw.keys) == count:
                 limit = float(draw.keys.max())
     if draw is None:
-        raise ValueError("the source has no rows; give it at least one")
+        raise ValueError(
+            "the source has no rows, or every weight is zero; give it at least one row "
+            "of positive weight"
+        )
     return _concatenate([draw, *waiting])
 
 
