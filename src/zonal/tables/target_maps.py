@@ -26,6 +26,7 @@ Values = Float[np.ndarray, "*shape"]
 
 # exp(±700) is within the range of float64; so are sums of such numbers.
 _LARGEST_EXPONENT = 700.0
+_LARGEST = 1e300
 _TINY = np.finfo(np.float64).tiny
 # Smaller powers make no difference to a logarithm.
 _LEAST_POWER = 1e-15
@@ -255,7 +256,9 @@ class YeoJohnson(TargetMap):
     def backward(self, z):
         size = np.abs(z)
         above, below = _root(size, self.exponent), _root(size, 2 - self.exponent)
-        y = self.centre + self.width * np.where(np.asarray(z) >= 0, above, -below)
+        x = np.where(np.asarray(z) >= 0, above, -below)
+        with np.errstate(over="ignore"):
+            y = np.clip(self.centre + self.width * x, -_LARGEST, _LARGEST)
         return np.maximum(y, self.floor)
 
     def log_slope(self, y):
