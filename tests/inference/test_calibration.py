@@ -104,14 +104,35 @@ def test_a_repeated_row_has_the_residuals_of_its_repeats():
     recipe = Recipe(n_features=0, n_neighbors=64, calibrated=False, most_steps=0)
     model = fit(ArraySource(x, y), recipe)
     rows = model.scaling.chunk(Chunk(x, y))
-    total = []
-    for row in (0, 40, 41):
-        rest = forget_rows(model.solution, source_of(rows[row : row + 1]))
-        guess = rest.predict(rows.x[row : row + 1])
-        variance = guess.variance[0, 0] + float(model.process.noise)
-        total.append((rows.targets[row] - guess.mean[0, 0]) ** 2 / variance)
+    repeats = np.array([0, 40, 41])
+    rest = forget_rows(model.solution, source_of(rows[repeats]))
+    guess = rest.predict(rows.x[:1])
+    variance = guess.variance[0, 0] + float(model.process.noise)
+    expected = np.mean((rows.targets[repeats] - guess.mean[0, 0]) ** 2 / variance)
     own = model.solution.table.find(rows.x[:1])[0]
-    assert model.solution.known_squares[own] == pytest.approx(np.mean(total), rel=1e-2)
+    assert model.solution.known_squares[own] == pytest.approx(expected, rel=1e-2)
+
+
+def test_rows_that_occur_twice_promise_nothing_of_new_rows():
+    x, y = table(400, 9)
+    x_test, y_test = table(400, 10)
+    recipe = Recipe(n_features=0, n_neighbors=64, seed=0)
+    once = fit(ArraySource(x, y), recipe).predict(x_test)
+    twice = fit(ArraySource(np.repeat(x, 2, axis=0), np.repeat(y, 2)), recipe)
+    prediction = twice.predict(x_test)
+    density = prediction.log_density(y_test).mean()
+    assert density > once.log_density(y_test).mean() - 0.15
+    low, high = prediction.quantiles(np.array([0.05, 0.95])).T
+    assert 0.84 < np.mean((low < y_test) & (y_test < high)) < 0.96
+
+
+def test_rows_that_repeat_stored_ones_are_recognised(model):
+    if not isinstance(model.solution, LocalSolution):
+        return
+    known, new = table(5, 0)[0], table(5, 11)[0]
+    x = model.scaling.inputs(np.vstack([known, new]))
+    nearby = model.solution.marginals(Chunk(x)).nearby
+    np.testing.assert_array_equal(nearby[:, -1], [1] * 5 + [0] * 5)
 
 
 def test_of_a_large_table_some_residuals_are_known(monkeypatch):
@@ -135,6 +156,6 @@ def test_few_rows_are_calibrated(count):
     rows = model.scaling.chunk(Chunk(x, y))
     solution = calibrate(model.solution, source_of(rows))
     variance = solution.likelihood.spread(
-        Chunk(np.empty((1, 0)), nearby=np.zeros((1, 9))), *np.ones((2, 1, 1))
+        Chunk(np.empty((1, 0)), nearby=np.zeros((1, 10))), *np.ones((2, 1, 1))
     )[1]
     assert 0.1 < variance[0] < 100

@@ -20,7 +20,9 @@ def errors_with(width, seed=0, unit=None, nearby=None, draw=None):
     mean = generator.normal(size=ROWS)
     draw = generator.normal if draw is None else draw
     unit = np.ones(ROWS) if unit is None else unit
-    nearby = np.zeros((ROWS, 1)) if nearby is None else nearby
+    nearby = np.zeros((ROWS, 0)) if nearby is None else nearby
+    # No row repeats a known one.
+    nearby = np.column_stack([nearby, np.zeros(ROWS)])
     return Errors(width(mean) * draw(size=ROWS), unit, mean, nearby, np.ones(ROWS))
 
 
@@ -69,7 +71,8 @@ def test_far_rows_are_as_wide_as_the_process_says():
     errors = errors_with(lambda mean: np.exp(mean), nearby=nearby)
     law = RowLaw.of(errors)
     far = np.array([1e3, 1e6])
-    width = law.width(far, np.array([50.0, -50.0]), np.array([[99.0, -99.0]] * 2))
+    known = np.array([[99.0, -99.0, 0.0]] * 2)
+    width = law.width(far, np.array([50.0, -50.0]), known)
     assert np.all(width > 1e-3 * far)
     assert np.all(width < 1e3 * far)
 
@@ -174,9 +177,30 @@ def test_few_and_equal_errors_give_a_law(count, scale, known):
 
 
 def test_normal_errors_of_the_right_width_stay_nearly_normal():
-    noise = calibrated(errors_with(lambda mean: np.ones_like(mean)))
+    noise = calibrated(errors_with(np.ones_like))
     levels = np.array([0.05, 0.25, 0.95])
     zero, one = np.zeros((1, 1)), np.ones((1, 1))
     rows = Chunk(np.empty((1, 0)), nearby=zero)
     found = noise.quantiles(levels, rows, zero, one)[0]
     np.testing.assert_allclose(found, norm.ppf(levels), rtol=0.06)
+
+
+def test_rows_that_repeat_known_ones_have_a_law_of_their_own():
+    generator = np.random.default_rng(4)
+    repeats = generator.random(ROWS) < 0.4
+    nearby = np.column_stack([generator.normal(size=ROWS), repeats])
+    width = np.where(repeats, 0.05 * np.exp(nearby[:, 0]), np.exp(-nearby[:, 0]))
+    one = np.ones(ROWS)
+    error = width * generator.normal(size=ROWS)
+    errors = Errors(error, one, np.zeros(ROWS), nearby, one)
+    noise = calibrated(errors)
+    assert noise.repeat_law is not None
+    rows, mean, variance = chunk_of(errors)
+    found = np.sqrt(noise.spread(rows, mean, variance)[1])
+    for part in (repeats, ~repeats):
+        assert np.corrcoef(np.log(found[part]), np.log(width[part]))[0, 1] > 0.98
+    # Where repeats agree exactly, new rows are not promised the same.
+    exact = Errors(np.where(repeats, 0.0, error), one, np.zeros(ROWS), nearby, one)
+    single = calibrated(exact)
+    deviation = np.sqrt(single.spread(rows, mean, variance)[1])
+    np.testing.assert_allclose(deviation[~repeats], found[~repeats], rtol=0.05)

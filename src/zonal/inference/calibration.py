@@ -5,6 +5,10 @@ residuals of a row's neighbours know its target, which those of a new row's neig
 do not. So residuals nearby are those of a table without these rows. A large table gives
 enough rows at once; of a small one, several parts are taken out in turn.
 
+Rows without repeats stand for new rows that repeat none; where there are few, rows with
+repeats are left out with all of these. Repeated rows that are left out alone stand for
+new rows that repeat a stored one.
+
 With features alone, leave-one-out predictions have a closed form, and a ridge
 regression of the size of residuals on columns and features says how wide errors are at
 a row.
@@ -15,13 +19,14 @@ import functools
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals
 from zonal.inference.local import LocalSolution, StoredTable
 from zonal.inference.solution import Solution
 from zonal.likelihoods.size_trend import SizeTrend, fit_ridge, log_sizes, pieces
-from zonal.tables.chunks import Chunk
+from zonal.tables.chunks import Chunk, joined
 from zonal.tables.sampling import row_bits
 from zonal.tables.sources import Source, source_of
 
@@ -31,8 +36,9 @@ __all__ = ["calibrate"]
 _HELD_OUT = 5_000
 _SHARE = 0.2
 _MOST_PARTS = 5
-# Distinct rows that residuals nearby need.
-_LEAST_TABLE = 8
+# Distinct rows that residuals nearby need, repeated rows that a law of their own needs,
+# and rows without repeats that are enough to stand for new rows.
+_LEAST_TABLE, _LEAST_REPEATED, _LEAST_SINGLE = 8, 40, 400
 # With features alone: rows to predict, and the work (rows times squared features) that
 # takes a second or two.
 _MOST_ROWS = 20_000
@@ -54,30 +60,70 @@ def calibrate(solution: Any, source: Source, seed: int = 0) -> Any:
 
 @calibrate.register
 def _(solution: LocalSolution, source: Source, seed: int = 0) -> LocalSolution:
-    count = source.n_rows or int(solution.table.rows)
+    table = solution.table
+    count = source.n_rows or int(table.rows)
     size = min(max(int(_SHARE * count), 1), _HELD_OUT)
     n_parts = min(-(-_HELD_OUT // size), _MOST_PARTS)
     rows = source.sample(min(n_parts * size, count), seed)
-    if len(rows) < 2:
-        return solution
-    order = np.random.default_rng(row_bits(seed)).permutation(len(rows))
-    parts = np.array_split(order, min(n_parts, len(rows)))
-    found = [_leave_out(solution, rows[part]) for part in parts]
-    marginals = _joined(found)
-    nearby = dataclasses.replace(rows[np.concatenate(parts)], nearby=marginals.nearby)
+    if len(table) < _LEAST_TABLE:
+        left_out = solution.left_out(rows)
+        likelihood = solution.likelihood.calibrate(rows, *left_out[:2])
+        return dataclasses.replace(solution, likelihood=likelihood)
+    index = table.find(rows.x)
+    repeats = table.weight[index] > 1.5 * rows.weights * rows.precisions
+    own, first = np.unique(index, return_index=True)
+    single = ~repeats[first]
+    if np.sum(single) >= _LEAST_SINGLE:
+        own, first = own[single], first[single]
+    order = np.random.default_rng(row_bits(seed)).permutation(len(own))
+    parts = np.array_split(order, min(n_parts, len(own)))
+    found = [_leave_out(solution, rows[first[part]], own[part]) for part in parts]
+    chosen = [rows[first[part]] for part in parts]
+    again = rows[repeats]
+    if len(again) >= _LEAST_REPEATED:
+        left_out = _leave_one_repeat_out(solution, again)
+        assert left_out.nearby is not None
+        # All repeats of some rows were taken out together.
+        repeated = left_out.nearby[:, -1] > 0
+        chosen.append(again[repeated])
+        found.append(
+            Marginals(
+                left_out.mean[repeated],
+                left_out.variance[repeated],
+                left_out.nearby[repeated],
+            )
+        )
+    marginals, chosen = _joined(found), joined(chosen)
+    known = Chunk(
+        chosen.x, chosen.y, precision=chosen.precision, nearby=marginals.nearby
+    )
     likelihood = solution.likelihood.calibrate(
-        nearby, marginals.mean, marginals.variance
+        known, marginals.mean, marginals.variance
     )
     solution = dataclasses.replace(solution, likelihood=likelihood)
     return _with_sizes(solution) if likelihood.uses_nearby else solution
 
 
-def _leave_out(solution: LocalSolution, rows: Chunk) -> Marginals:
-    """Leave-one-out marginals of rows, and residuals nearby that do not know them."""
-    found = solution.left_out(rows)
-    table = solution.table.without(StoredTable.of(source_of(rows)))
-    if len(table) < _LEAST_TABLE:
-        return found
+def _leave_out(
+    solution: LocalSolution, rows: Chunk, own: Int[np.ndarray, " rows"]
+) -> Marginals:
+    """Marginals of rows without their repeats, and residuals that do not know them."""
+    kept = np.ones(len(solution.table), bool)
+    kept[own] = False
+    others = solution.table.part(np.flatnonzero(kept))
+    return _with_nearby(solution, rows, solution.left_out_rows(own), others)
+
+
+def _leave_one_repeat_out(solution: LocalSolution, rows: Chunk) -> Marginals:
+    """Marginals of rows given all others, their repeats among them."""
+    others = solution.table.without(StoredTable.of(source_of(rows)))
+    return _with_nearby(solution, rows, solution.left_out(rows), others)
+
+
+def _with_nearby(
+    solution: LocalSolution, rows: Chunk, found: Marginals, table: StoredTable
+) -> Marginals:
+    """Marginals with the residuals nearby that the rows of a table have."""
     others = _with_sizes(solution.with_table(table, solution.sums))
     return found._replace(nearby=others.nearby(rows.x, found))
 
@@ -122,7 +168,9 @@ def _(solution: Solution, source: Source, seed: int = 0) -> Solution:
     n_pieces = along.shape[1]
     level = float(np.average(columns @ slopes, weights=rows.weights))
     trend = SizeTrend.of_slopes(knots, slopes[:n_pieces], level)
-    known = dataclasses.replace(rows, nearby=nearby[:, None])
+    # No row counts as the repeat of another one.
+    nearby = np.column_stack([nearby, np.zeros(len(rows))])
+    known = dataclasses.replace(rows, nearby=nearby)
     likelihood = solution.likelihood.calibrate(known, left_out.mean, left_out.variance)
     solution = dataclasses.replace(solution, likelihood=likelihood)
     if not likelihood.uses_nearby:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from zonal.engine.full_scale import FeatureSums, FullScale
 from zonal.engine.inducing import GlobalFeatures
@@ -285,10 +285,11 @@ class LocalSolution(Fields):
     ) -> Float[np.ndarray, "rows sizes"]:
         """Sizes of residuals and targets near rows with these marginals.
 
-        ``lists`` are their nearest rows, which are searched if they are not given.
+        The last column is one for rows that repeat a stored row. ``lists`` are their
+        nearest rows, which are searched if they are not given.
         """
+        direction, _ = _directions(self.features, x)
         if lists is None or lists.shape[1] < _LEAST_NEARBY:
-            direction, _ = _directions(self.features, x)
             lists = self._nearest(direction, max(self.n_neighbors, _LEAST_NEARBY))
         variance = found.variance[:, 0] + float(self.process.noise)
         sizes = nearby_sizes(
@@ -301,13 +302,24 @@ class LocalSolution(Fields):
             np.sqrt(variance),
         )
         assert self.trend is not None, "calibration has found the trend"
-        return np.column_stack([sizes, self.trend.at(_stored_inputs(x))])
+        trend = self.trend.at(_stored_inputs(x))
+        return np.column_stack([sizes, trend, self._repeats(direction, lists)])
+
+    def _repeats(
+        self, direction: np.ndarray, lists: np.ndarray
+    ) -> Bool[np.ndarray, " rows"]:
+        """Whether the nearest row of each direction is the same row."""
+        if lists.shape[1] == 0:
+            return np.zeros(len(direction), bool)
+        nearest = self.given.rows.directions[np.maximum(lists[:, 0], 0)]
+        return (lists[:, 0] >= 0) & np.all(nearest == direction, axis=1)
 
     @functools.cached_property
     def known_squares(self) -> Float[np.ndarray, " distinct"]:
         """Squared standardised leave-one-out residual of each row; NaN if not known.
 
-        They are predicted from neighbours alone, which is faster, and of a large table
+        Of a row with repeats it is their mean, each predicted from other rows. They are
+        predicted from neighbours alone, which is faster, and of a large table
         those of some rows, drawn by their values, are enough.
         """
         if self.squares is not None:
@@ -327,25 +339,17 @@ class LocalSolution(Fields):
             float(self.process.variance),
         )
         squares = np.full(len(table), np.nan, np.float32)
-        squares[rows] = self._mean_squares(rows, found.mean[:, 0], found.variance)
+        error = (table.y[rows] - found.mean[:, 0]) ** 2
+        error += table.spread[rows] / table.weight[rows]
+        unit = np.maximum(found.variance, 0.0) + float(self.process.noise)
+        squares[rows] = error / unit
         return squares
 
-    def _mean_squares(
-        self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray
-    ) -> Float[np.ndarray, " rows"]:
-        """Mean squared standardised residual of each repeat of some rows.
-
-        Without one of its w repeats, a row is predicted from its neighbours, with
-        variance v, and from the mean of its w - 1 other repeats.
-        """
-        table, noise = self.table, float(self.process.noise)
-        weight, spread = table.weight[rows], table.spread[rows]
-        others = np.where(weight > 1, weight - 1, 1.0)
-        variance = np.maximum(variance, 0.0)
-        gain = np.where(weight > 1, variance / (variance + noise / others), 0.0)
-        error = (1 - gain) * (table.y[rows] - mean)
-        about_mean = np.where(weight > 1, spread / weight * (1 + gain / others) ** 2, 0)
-        return (error**2 + about_mean) / (variance * (1 - gain) + noise)
+    def left_out_rows(self, own: Int[np.ndarray, " rows"]) -> Marginals:
+        """Marginals of distinct stored rows, given all rows but their repeats."""
+        self._prepare()
+        direction = self.given.rows.directions[own]
+        return _clipped(self.given.leave_out(own, self.lists(direction, own)))
 
     def _left_out(self, chunk: Chunk) -> Marginals:
         own = self.table.find(chunk.x)

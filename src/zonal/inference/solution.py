@@ -124,7 +124,11 @@ class Solution(Fields):
 
         def with_trend(chunk: Chunk) -> Marginals:
             found = at(chunk)
-            return found._replace(nearby=found.nearby + trend.at(chunk.x)[:, None])
+            assert found.nearby is not None, "there are weights of sizes"
+            nearby = found.nearby[:, 0] + trend.at(chunk.x)
+            # No row counts as the repeat of another one.
+            nearby = np.column_stack([nearby, np.zeros(len(nearby))])
+            return found._replace(nearby=nearby)
 
         return with_trend
 
@@ -153,7 +157,7 @@ class Solution(Fields):
             assert self.trend is not None, "sizes have a trend along columns as well"
             unit, radial = first.frame.unit_features(chunk.x)
             nearby = radial * (unit @ self.sizes) + self.trend.at(chunk.x)
-            nearby = nearby[:, None]
+            nearby = np.column_stack([nearby, np.zeros(len(nearby))])
         return Marginals(mean[:, None] + self.offsets, variance[:, None], nearby)
 
     def sample_functions(

@@ -35,11 +35,15 @@ _LEAST_ROWS = 40
 _FEW_VALUES, _STEP_QUANTILE = 0.5, 0.1
 
 
+# A function that fits a law to errors.
+_Fit = Callable[[Errors], "Gaussian"]
+
+
 class _Law(NamedTuple):
-    """The width at each row, and the index of its shape, or None for a single one."""
+    """The width at each row, and the index of its shape."""
 
     width: Float[np.ndarray, " rows"]
-    index: Int[np.ndarray, " rows"] | None
+    index: Int[np.ndarray, " rows"]
 
 
 @savable
@@ -56,6 +60,8 @@ class Gaussian(RealLikelihood):
         deviation.
     row_law
         Instead of that, the width and shape of a new target at each row.
+    repeat_law
+        The same for rows that repeat a stored row, where these differ.
 
     Examples
     --------
@@ -69,6 +75,7 @@ class Gaussian(RealLikelihood):
     noise: Number = parameter(POSITIVE, default=0.1)
     calibration: Calibration = Calibration()
     row_law: RowLaw | None = None
+    repeat_law: RowLaw | None = None
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -79,7 +86,7 @@ class Gaussian(RealLikelihood):
 
     @property
     def uses_nearby(self):
-        return self.row_law is not None
+        return self.row_law is not None or self.repeat_law is not None
 
     @property
     def described(self):
@@ -94,32 +101,22 @@ class Gaussian(RealLikelihood):
 
     def calibrate(self, rows, mean, variance):
         errors = self._errors_of(rows, mean, variance)
-        plain = dataclasses.replace(self, calibration=Calibration(), row_law=None)
+        plain = dataclasses.replace(
+            self, calibration=Calibration(), row_law=None, repeat_law=None
+        )
         if len(errors) < _LEAST_ROWS:
             return plain._with_one_shape(errors)
-        first, second = _halves(len(errors))
-        held_out = np.concatenate([second, first])
-
-        def densities(law: Callable[[Errors], "Gaussian"]) -> np.ndarray:
-            parts = [(first, second), (second, first)]
-            return np.concatenate(
-                [law(errors[own])._densities(errors[other]) for own, other in parts]
-            )
-
-        weight = errors.weight[held_out] / errors.weight.sum()
-        best, highest = None, plain._densities(errors[held_out])
-        laws = [plain._with_one_shape]
-        if errors.nearby is not None:
-            row_laws = [plain._with_row_law, plain._with_shapes]
-            laws.append(max(row_laws, key=lambda law: weight @ densities(law)))
-        for law in laws:
-            candidate = densities(law)
-            gain = candidate - highest
-            mean_gain = weight @ gain
-            error = np.sqrt(weight**2 @ (gain - mean_gain) ** 2)
-            if mean_gain > max(_LEAST_GAIN, _LEAST_ERRORS * error):
-                best, highest = law, candidate
-        return plain if best is None else best(errors)
+        repeats = errors.repeats
+        new = errors[~repeats]
+        laws: list[_Fit] = [plain._with_one_shape]
+        if new.nearby is not None:
+            laws.append(_better(plain._with_row_law, plain._with_shapes, new))
+        noise = _best(plain, laws, new)
+        if not repeats.any():
+            return noise
+        again = errors[repeats]
+        law = _better(noise._with_repeat_law, noise._with_repeat_shapes, again)
+        return _best(noise, [law], again)
 
     def _errors_of(self, rows: Chunk, mean: np.ndarray, variance: np.ndarray) -> Errors:
         return Errors(
@@ -140,6 +137,12 @@ class Gaussian(RealLikelihood):
 
     def _with_shapes(self, errors: Errors) -> "Gaussian":
         return dataclasses.replace(self, row_law=RowLaw.of(errors, several=True))
+
+    def _with_repeat_law(self, errors: Errors) -> "Gaussian":
+        return dataclasses.replace(self, repeat_law=RowLaw.of(errors))
+
+    def _with_repeat_shapes(self, errors: Errors) -> "Gaussian":
+        return dataclasses.replace(self, repeat_law=RowLaw.of(errors, several=True))
 
     def _densities(self, errors: Errors) -> Float[np.ndarray, " rows"]:
         """Log densities of errors under this law."""
@@ -166,11 +169,24 @@ class Gaussian(RealLikelihood):
     def _law_of(
         self, unit: np.ndarray, mean: np.ndarray, nearby: np.ndarray | None
     ) -> _Law:
-        """The width and shape of a new target at each row."""
-        if self.row_law is None:
-            return _Law(unit, None)
-        width = self.row_law.width(unit, mean, nearby)
-        return _Law(width, self.row_law.shape_index(width))
+        """The width and shape of a new target at each row.
+
+        Shapes are numbered: one for all rows, those per row, those of repeats.
+        """
+        width, index = unit.copy(), np.zeros(len(unit), np.int64)
+        if nearby is None or not self.uses_nearby:
+            return _Law(width, index)
+        repeats, first = nearby[:, -1] > 0, 1
+        for law, rows in ((self.row_law, ~repeats), (self.repeat_law, repeats)):
+            # Without a law of their own, repeats follow that of other rows.
+            chosen = law if law is not None else self.row_law
+            start = first if law is not None else 1
+            if chosen is not None and rows.any():
+                width[rows] = chosen.width(unit[rows], mean[rows], nearby[rows])
+                index[rows] = start + chosen.shape_index(width[rows])
+            if law is not None:
+                first += len(law.shapes)
+        return _Law(width, index)
 
     def _by_shape(
         self,
@@ -179,9 +195,9 @@ class Gaussian(RealLikelihood):
         values: np.ndarray,
     ) -> np.ndarray:
         """A function of each row's shape and value."""
-        shapes = (self.calibration,)
-        if self.row_law is not None:
-            shapes = self.row_law.shapes
+        shapes = [self.calibration]
+        for row_law in (self.row_law, self.repeat_law):
+            shapes.extend(() if row_law is None else row_law.shapes)
         return for_each_shape(shapes, law.index, function, values)
 
     def log_density(self, rows, mean, variance):
@@ -249,6 +265,35 @@ class Gaussian(RealLikelihood):
             return mean[:, :1] + law.width[:, None] * shaped
 
         return draw
+
+
+def _held_out_densities(law: _Fit, errors: Errors) -> Float[np.ndarray, " rows"]:
+    """Log densities of errors; each half is judged by a law fitted to the other."""
+    densities = np.empty(len(errors))
+    halves = _halves(len(errors))
+    for own, other in (halves, halves[::-1]):
+        densities[other] = law(errors[own])._densities(errors[other])
+    return densities
+
+
+def _better(law: _Fit, other: _Fit, errors: Errors) -> _Fit:
+    """The law of the higher held-out density."""
+    first, second = (_held_out_densities(one, errors) for one in (law, other))
+    return law if errors.weight @ (first - second) > 0 else other
+
+
+def _best(plain: Gaussian, laws: list[_Fit], errors: Errors) -> Gaussian:
+    """The best law; a more detailed one has to be clearly better."""
+    weight = errors.weight / errors.weight.sum()
+    best, highest = None, plain._densities(errors)
+    for law in laws:
+        candidate = _held_out_densities(law, errors)
+        gain = candidate - highest
+        mean_gain = weight @ gain
+        error = np.sqrt(weight**2 @ (gain - mean_gain) ** 2)
+        if mean_gain > max(_LEAST_GAIN, _LEAST_ERRORS * error):
+            best, highest = law, candidate
+    return plain if best is None else best(errors)
 
 
 def _halves(count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,10 +14,10 @@ coefficients maximise Student's t densities of held-out errors. What is left has
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
@@ -59,7 +59,8 @@ class Errors:
         Predicted means.
     nearby
         Logarithms of sizes of residuals and targets near each row
-        (`zonal.engine.nearby`); None if there are none.
+        (`zonal.engine.nearby`), and as the last column whether it repeats a known row;
+        None if nothing is known.
     weight
         Weight of each row.
     step
@@ -86,6 +87,13 @@ class Errors:
 
     def __len__(self) -> int:
         return len(self.error)
+
+    @property
+    def repeats(self) -> Bool[np.ndarray, " rows"]:
+        """Whether each row repeats a known one."""
+        if self.nearby is None:
+            return np.zeros(len(self), bool)
+        return self.nearby[:, -1] > 0
 
     @property
     def standardised(self) -> Rows:
@@ -179,7 +187,7 @@ def _known_quantities(
 ) -> Float[np.ndarray, "rows quantities"]:
     """What a row's width depends on, a column for each quantity."""
     columns = [np.log(unit), pieces(mean[:, None], knots[:, None])]
-    return np.column_stack(columns if nearby is None else [*columns, nearby])
+    return np.column_stack(columns if nearby is None else [*columns, nearby[:, :-1]])
 
 
 def _fit_coefficients(
@@ -225,17 +233,18 @@ def _loss(
 
 
 def for_each_shape(
-    shapes: tuple[Calibration, ...],
-    index: Int[np.ndarray, " rows"] | None,
+    shapes: Sequence[Calibration],
+    index: Int[np.ndarray, " rows"],
     function: Callable[[Calibration, np.ndarray], np.ndarray],
     values: np.ndarray,
 ) -> np.ndarray:
     """A function of shape and values, for rows whose shapes have these indices."""
-    if index is None or len(shapes) == 1:
-        return function(shapes[0], values)
-    parts = [(index == group, shape) for group, shape in enumerate(shapes)]
-    found = [(rows, function(shape, values[rows])) for rows, shape in parts]
-    result = np.empty((len(values), *found[0][1].shape[1:]))
-    for rows, part in found:
+    used = np.unique(index).tolist() if len(shapes) > 1 else [0]
+    if len(used) <= 1:
+        return function(shapes[used[0] if used else 0], values)
+    found = [(index == one, shapes[one]) for one in used]
+    parts = [function(shape, values[rows]) for rows, shape in found]
+    result = np.empty((len(values), *parts[0].shape[1:]))
+    for (rows, _), part in zip(found, parts, strict=True):
         result[rows] = part
     return result
