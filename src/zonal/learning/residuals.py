@@ -113,6 +113,14 @@ class Residuals:
         value -= 0.5 * (outputs * float(more) + self._repeat_squares / scale)
         return value / self.total
 
+    def row_densities(
+        self, tails: float, scale: float = 1.0
+    ) -> Float[np.ndarray, " rows"]:
+        """Log density of each row's mean target, summed over outputs."""
+        spread = scale * self._spread
+        density = log_student(self._squares / scale, tails) - 0.5 * np.log(spread)
+        return density.sum(axis=1)
+
     @property
     def repeats_slope(self) -> float:
         """Slope of the total log density of the repeats in the log of the noise."""

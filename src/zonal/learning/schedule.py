@@ -43,15 +43,15 @@ class NeighbourSchedule:
     neighbours: int = 64
     validation_neighbours: int = 128
     screen_rows: int = 300
-    race_rows: int = 600
-    sample_rows: tuple[int, ...] = (1_000, 2_000, 4_000, 4_000, 4_000, 4_000)
+    race_rows: int = 500
+    sample_rows: tuple[int, ...] = (2_000, 4_000, 4_000, 4_000)
     validation_rows: int = 2_000
-    racers: int = 3
-    race_rounds: int = 2
+    racers: int = 4
+    race_rounds: int = 3
     race_steps: int = 8
     steps: int = 15
     tolerance: float = 2e-3
-    patience: int = 3
+    patience: int = 2
     most_tails: float = 1 / 30
     betas: tuple[float, ...] = (2.0, 3.5)
     noises: tuple[float, ...] = (0.02, 0.4)
@@ -101,9 +101,9 @@ class SizeSchedule:
     most_work
         Largest work of a pass: rows times squared features. So a table of features
         never has more than some hundred million numbers.
-    least_gain
-        The gain in density, in nats per row, for which larger sizes are worth their
-        cost.
+    least_gain, least_errors
+        The gain in density, in nats per row and in standard errors, for which larger
+        sizes are worth their cost.
     """
 
     candidates: tuple[tuple[int, int], ...] = (
@@ -118,13 +118,14 @@ class SizeSchedule:
     )
     n_features: tuple[int, ...] = (0, 64, 256, 512)
     n_neighbors: tuple[int, ...] = (32, 64, 128, 200, 240)
-    close: NoiseSearch = NoiseSearch(24_000, 4.0, 10, most_tails=0.0)
+    close: NoiseSearch = NoiseSearch(12_000, 4.0, 8, most_tails=0.0)
     close_neighbors: int = 32
     judged: NoiseSearch = NoiseSearch(2_500, 0.5, 1)
     final: NoiseSearch = NoiseSearch(3_000, 0.5, 3)
     candidate_rows: int = 6_000
     most_work: float = 2e10
     least_gain: float = 2e-3
+    least_errors: float = 1.5
 
 
 @dataclasses.dataclass(frozen=True)

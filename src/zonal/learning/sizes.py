@@ -94,11 +94,15 @@ class _Nearest(NamedTuple):
 
 
 class _Best(NamedTuple):
-    """The ratio of noise to variance, the variance, and the density they reach."""
+    """The ratio of noise to variance, the variance, and the density they reach.
+
+    The density is a mean; ``of_rows`` has those of single rows.
+    """
 
     ratio: float
     variance: float
     density: float
+    of_rows: Float[np.ndarray, " own"]
 
 
 def _candidates(
@@ -174,19 +178,19 @@ class _Judge:
 
     def best_of(self, candidates: list[tuple[int, int]]) -> tuple[int, int]:
         """The sizes of highest density; larger ones have to be clearly better."""
-        densities = self._densities(candidates)
-        best, highest = candidates[0], -np.inf
-        for sizes in candidates:
-            least_gain = self.settings.least_gain if np.isfinite(highest) else 0.0
-            if densities[sizes] > highest + least_gain:
-                best, highest = sizes, densities[sizes]
+        fits, settings = self._fits(candidates), self.settings
+        best = candidates[0]
+        for sizes in candidates[1:]:
+            gains = fits[sizes].of_rows - fits[best].of_rows
+            error = settings.least_errors * np.std(gains) / np.sqrt(len(gains))
+            gain = fits[sizes].density - fits[best].density
+            if gain > max(settings.least_gain, error):
+                best = sizes
         return best
 
-    def _densities(
-        self, candidates: list[tuple[int, int]]
-    ) -> dict[tuple[int, int], float]:
+    def _fits(self, candidates: list[tuple[int, int]]) -> dict[tuple[int, int], _Best]:
         """The density of each pair of sizes."""
-        search, densities = self.settings.judged, {}
+        search, fits = self.settings.judged, {}
         # Features of all rows are the largest arrays: those of one number at a time.
         for n_features in sorted({count for count, _ in candidates}):
             given = self._with_features(n_features)
@@ -194,8 +198,8 @@ class _Judge:
                 if count == n_features:
                     nearest = self._find_nearest(k, search.rows)
                     fit = self._fit(given, nearest, self._close_ratio, search)
-                    densities[count, k] = fit.density
-        return densities
+                    fits[count, k] = fit
+        return fits
 
     @functools.cached_property
     def _close_ratio(self) -> float:
@@ -267,19 +271,20 @@ class _Judge:
         The density with the tails of the residuals decides the ratio, so that a few
         outliers do not. The variance is the one that suits normal densities.
         """
-        best = _Best(ratio, 1.0, -np.inf)
+        best = _Best(ratio, 1.0, -np.inf, np.zeros(len(nearest.own)))
 
         def loss(log_ratio: float) -> float:
             nonlocal best
             noise = max(float(np.exp(log_ratio)), _LEAST_RATIO)
             residuals = self._residuals(given, nearest, noise)
-            density = residuals.fit(search.most_tails).density
-            if density > best.density:
+            fit = residuals.fit(search.most_tails)
+            if fit.density > best.density:
                 # Repeats that are equal cannot make less noise than the least.
                 least = residuals.distinct_scale if noise == _LEAST_RATIO else 0.0
                 scale = max(residuals.normal_scale, least)
-                best = _Best(residuals.noise, scale, density)
-            return -density
+                of_rows = residuals.row_densities(fit.tails, fit.scale)
+                best = _Best(residuals.noise, scale, fit.density, of_rows)
+            return -fit.density
 
         minimize_scalar(
             loss,
