@@ -28,7 +28,7 @@ __all__ = ["Calibration", "Gaussian"]
 # A more detailed law has to gain this much density per row on rows that took no part,
 # and as many standard errors of the gain.
 _LEAST_GAIN, _LEAST_ERRORS = 2e-3, 1.0
-# Rows that are needed to try a law per row.
+# Rows that are needed to compare laws.
 _LEAST_ROWS = 40
 # A target has few values if a value is shared by two rows or more, on average; the
 # distance between its values is a low quantile, because some values are missing.
@@ -104,15 +104,15 @@ class Gaussian(RealLikelihood):
         plain = dataclasses.replace(
             self, calibration=Calibration(), row_law=None, repeat_law=None
         )
-        if len(errors) < _LEAST_ROWS:
-            return plain._with_one_shape(errors)
         repeats = errors.repeats
         new = errors[~repeats]
+        if len(new) < _LEAST_ROWS:
+            return plain._with_one_shape(errors)
         laws: list[_Fit] = [plain._with_one_shape]
         if new.nearby is not None:
             laws.append(_better(plain._with_row_law, plain._with_shapes, new))
         noise = _best(plain, laws, new)
-        if not repeats.any():
+        if repeats.sum() < _LEAST_ROWS:
             return noise
         again = errors[repeats]
         law = _better(noise._with_repeat_law, noise._with_repeat_shapes, again)
