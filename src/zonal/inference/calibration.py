@@ -27,7 +27,7 @@ from zonal.inference.local import LocalSolution, StoredTable
 from zonal.inference.solution import Solution
 from zonal.likelihoods.size_trend import SizeTrend, fit_ridge, log_sizes, pieces
 from zonal.tables.chunks import Chunk, joined
-from zonal.tables.sampling import row_bits
+from zonal.tables.sampling import row_bits, thin
 from zonal.tables.sources import Source, source_of
 
 __all__ = ["calibrate"]
@@ -79,7 +79,7 @@ def _(solution: LocalSolution, source: Source, seed: int = 0) -> LocalSolution:
     parts = np.array_split(order, min(n_parts, len(own)))
     found = [_leave_out(solution, rows[first[part]], own[part]) for part in parts]
     chosen = [rows[first[part]] for part in parts]
-    again = rows[repeats]
+    again = thin(rows[repeats], size, seed)
     if len(again) >= _LEAST_REPEATED:
         left_out = _leave_one_repeat_out(solution, again)
         assert left_out.nearby is not None
