@@ -82,7 +82,9 @@ def fit_laws(split: Split) -> tuple[dict[str, Model], dict[str, float]]:
 
 def _calibrate_one_shape(self, rows, mean, variance):
     errors = self._errors_of(rows, mean, variance)
-    return dataclasses.replace(self, row_law=None)._with_one_shape(errors)
+    new = errors[~errors.repeats]
+    plain = dataclasses.replace(self, row_law=None, repeat_law=None)
+    return plain._with_one_shape(new if len(new) else errors)
 
 
 def describe_law(model: Model) -> str:

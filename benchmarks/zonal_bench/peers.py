@@ -168,6 +168,33 @@ def _train_ngboost(split: Split, settings: Settings) -> Answers:
     yield Answer(predict)
 
 
+def _train_catboost(split: Split, settings: Settings) -> Answers:
+    """Normal predictions with a variance per row; early stopping on validation rows."""
+    from catboost import CatBoostRegressor
+
+    validation_mask = _draw_validation(split, settings.seed)
+    model = CatBoostRegressor(
+        loss_function="RMSEWithUncertainty",
+        iterations=5000,
+        thread_count=1,
+        random_seed=settings.seed,
+        verbose=False,
+        allow_writing_files=False,
+    )
+    model.fit(
+        split.x[~validation_mask],
+        split.y[~validation_mask],
+        eval_set=(split.x[validation_mask], split.y[validation_mask]),
+        early_stopping_rounds=50,
+    )
+
+    def predict(x):
+        mean, variance = model.predict(x).T
+        return make_normal(mean, variance)
+
+    yield Answer(predict)
+
+
 def _train_gpytorch(split: Split, settings: Settings, points: int) -> Answers:
     """SVGP: Matérn-3/2 with ARD, Adam at 0.01, batches of 1024 rows."""
     import gpytorch
@@ -545,6 +572,7 @@ PEERS = (
     _LIGHTGBM_WIDE,
     add_calibration(_LIGHTGBM),
     Method("ngboost", "NGBoost", "ngboost", _train_ngboost),
+    Method("catboost", "CatBoost", "catboost", _train_catboost),
     _make_svgp(512),
     _make_svgp(1024),
     Method("gpboost", "GPBoost VIF", "gpboost", _train_gpboost),

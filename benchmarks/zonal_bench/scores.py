@@ -48,7 +48,8 @@ def drop_calibration(prediction: Prediction) -> Prediction:
     (array([4.]), array([1.]))
     """
     likelihood: Any = prediction.likelihood
-    plain = dataclasses.replace(likelihood, calibration=Calibration(), row_law=None)
+    laws: dict[str, Any] = {"row_law": None, "repeat_law": None}
+    plain = dataclasses.replace(likelihood, calibration=Calibration(), **laws)
     return dataclasses.replace(prediction, likelihood=plain)
 
 

@@ -8,6 +8,7 @@ import pytest
 from zonal import ARD, NTK, ContinuousDepth, LatitudeLongitude, Projection
 from zonal.learning.by_neighbours import (
     State,
+    _race_pool,
     _Sample,
     init,
     learn,
@@ -194,3 +195,20 @@ def test_very_few_rows(rows):
 def test_one_row_is_an_error():
     with pytest.raises(ValueError, match="2 distinct rows"):
         learn(merged_rows(*table(rows=1)), QUICK)
+
+
+def test_the_race_of_a_large_table_has_neighbours_among_some_rows():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(600, 2))
+    y = np.sin(2 * x[:, 0]) + 0.1 * generator.normal(size=600)
+    rows = merged_rows(x, y)
+    settings = NeighbourSchedule(racers=1, race_rounds=1, sample_rows=(300,))
+    few = dataclasses.replace(settings, race_pool=300)
+    pool = _race_pool(rows, few, 0)
+    assert len(pool) == 300
+    np.testing.assert_array_equal(pool.x, rows.x[pool.group])
+    assert _race_pool(rows, settings, 0) is rows
+    state, _ = init(rows, few)
+    whole, _ = init(rows, settings)
+    # Both judge by the same validation rows, given all rows.
+    assert state.validation == pytest.approx(whole.validation, abs=0.2)

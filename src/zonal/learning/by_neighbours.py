@@ -172,13 +172,14 @@ def init(
         raise ValueError(
             f"learning by neighbours needs at least 2 distinct rows, got {len(rows)}"
         )
-    own, validation_rows = _split_rows(len(rows), settings, seed)
+    pool = _race_pool(rows, settings, seed)
+    own, validation_rows = _split_rows(len(pool), settings, seed)
     screen, race = own[: settings.screen_rows], own[: settings.race_rows]
     few_validation_rows = validation_rows[: settings.race_rows]
     starts = process_starts(
-        rows.x[screen], sphere, kernel, settings.scales, settings.betas, settings.noises
+        pool.x[screen], sphere, kernel, settings.scales, settings.betas, settings.noises
     )
-    scores = _score_starts(rows, starts, screen, settings)
+    scores = _score_starts(pool, starts, screen, settings)
     order = np.argsort(-np.asarray(scores), kind="stable")
     evaluations, highest = len(starts), -np.inf
     best = settled = starts[order[0]]
@@ -187,12 +188,13 @@ def init(
         process = start
         for _ in range(settings.race_rounds):
             process, _, count = _climb(
-                rows, process, race, settings, settings.race_steps
+                pool, process, race, settings, settings.race_steps
             )
             evaluations += count
-        fitted, fit = noise_fitted(rows, process, few_validation_rows, settings)
+        fitted, fit = noise_fitted(pool, process, few_validation_rows, settings)
         if fit.density > highest:
             best, settled, highest = process, fitted, fit.density
+    _, validation_rows = _split_rows(len(rows), settings, seed)
     settled, fit = noise_fitted(rows, best, validation_rows, settings)
     info = Info(
         "race",
@@ -279,6 +281,19 @@ def _window(own: np.ndarray, settings: NeighbourSchedule, rounds: int) -> np.nda
     sizes = settings.sample_rows
     size = sizes[min(rounds, len(sizes) - 1)]
     return np.roll(own, -sum(sizes[:rounds]))[:size]
+
+
+def _race_pool(
+    rows: DistinctRows, settings: NeighbourSchedule, seed: int
+) -> DistinctRows:
+    """The rows that the race finds neighbours in: some of a large table."""
+    if len(rows) <= settings.race_pool:
+        return rows
+    generator = np.random.default_rng(row_bits(seed))
+    some = np.sort(generator.choice(len(rows), settings.race_pool, replace=False))
+    return DistinctRows(
+        rows.x[some], rows.y[some], rows.weight[some], rows.spread[some], some
+    )
 
 
 def _split_rows(

@@ -25,8 +25,9 @@ class NeighbourSchedule:
     screen_rows, race_rows, sample_rows, validation_rows
         Rows that rank the starts, rows of the race, rows of each round, and rows that
         decide when to stop.
-    racers, race_rounds, race_steps
-        Starts in the race, and its rounds and steps per round.
+    racers, race_rounds, race_steps, race_pool
+        Starts in the race, its rounds and steps per round, and the largest number of
+        rows that its neighbours come from; those of later rounds come from all rows.
     steps
         Steps of L-BFGS per round, with the same lists of neighbours.
     tolerance, patience
@@ -49,6 +50,7 @@ class NeighbourSchedule:
     racers: int = 4
     race_rounds: int = 3
     race_steps: int = 8
+    race_pool: int = 200_000
     steps: int = 15
     tolerance: float = 2e-3
     patience: int = 2
