@@ -116,7 +116,7 @@ class Gaussian(RealLikelihood):
             return noise
         again = errors[repeats]
         law = _better(noise._with_repeat_law, noise._with_repeat_shapes, again)
-        return _best(noise, [law], again)
+        return _best(noise, [noise._with_repeat_shape, law], again)
 
     def _errors_of(self, rows: Chunk, mean: np.ndarray, variance: np.ndarray) -> Errors:
         return Errors(
@@ -137,6 +137,9 @@ class Gaussian(RealLikelihood):
 
     def _with_shapes(self, errors: Errors) -> "Gaussian":
         return dataclasses.replace(self, row_law=RowLaw.of(errors, several=True))
+
+    def _with_repeat_shape(self, errors: Errors) -> "Gaussian":
+        return dataclasses.replace(self, repeat_law=RowLaw.of_shape(errors))
 
     def _with_repeat_law(self, errors: Errors) -> "Gaussian":
         return dataclasses.replace(self, repeat_law=RowLaw.of(errors))

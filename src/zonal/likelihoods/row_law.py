@@ -31,6 +31,7 @@ __all__ = ["Errors", "RowLaw"]
 _TAIL = 0.002
 # Pieces of the width as a function of the prediction.
 _PIECES = 6
+_NO_KNOTS = np.zeros(2)
 # Weight of the squared coefficients, relative to the mean log density.
 _RIDGE = 1e-3
 # Added to squared standardised errors, so that errors of zero have a finite width.
@@ -94,6 +95,11 @@ class Errors:
         if self.nearby is None:
             return np.zeros(len(self), bool)
         return self.nearby[:, -1] > 0
+
+    @property
+    def known(self) -> tuple[Rows, Rows, np.ndarray | None]:
+        """What is known of a row before its target: unit, mean, and nearby."""
+        return self.unit, self.mean, self.nearby
 
     @property
     def standardised(self) -> Rows:
@@ -169,6 +175,14 @@ class RowLaw:
             for group in range(len(law.limits) + 1)
         ]
         return dataclasses.replace(law, shapes=tuple(shapes))
+
+    @classmethod
+    def of_shape(cls, errors: Errors) -> "RowLaw":
+        """Predicted standard deviations as widths, with one shape."""
+        shape = Calibration.of(errors.standardised, errors.weight)
+        columns = len(_known_quantities(_NO_KNOTS, *errors[np.arange(1)].known)[0])
+        none = (0.0,) * columns
+        return cls(tuple(_NO_KNOTS), (0.0, *none), none, none, 0.0, (shape,))
 
     def width(self, unit: Rows, mean: Rows, nearby: np.ndarray | None) -> Rows:
         """The width of errors at rows with these predicted standard deviations."""
