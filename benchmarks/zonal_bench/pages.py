@@ -84,10 +84,14 @@ def _describe_origin(experiment: str, records: list[Record]) -> str:
     memory = records[0]["machine"]["memory_gb"]
     dates = sorted({record["date"] for record in records})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    versions: dict[str, str] = {}
+    versions: dict[str, set[str]] = {}
     for record in records:
-        versions |= record["versions"]
-    packages = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
+        for name, version in record["versions"].items():
+            versions.setdefault(name, set()).add(version)
+    packages = ", ".join(
+        f"{name} {' and '.join(sorted(values))}"
+        for name, values in sorted(versions.items())
+    )
     # Peers record the steps they took, zonal the limit that was set.
     steps = sorted(
         {
