@@ -22,7 +22,7 @@ from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals, Posterior
 from zonal.engine.resizing import enlarged
 from zonal.inference.calibration import calibrate
-from zonal.inference.local import LocalSolution, StoredTable
+from zonal.inference.local import LocalSolution
 from zonal.inference.natural_gradient import Watch
 from zonal.inference.problem import Problem, TargetSums, count_targets
 from zonal.inference.solution import Solution
@@ -52,6 +52,7 @@ from zonal.tables.chunks import Chunk
 from zonal.tables.rounding import round_bits
 from zonal.tables.scaling import ConstantWarning, ScaledSource, Scaling
 from zonal.tables.sources import ArraySource, Source
+from zonal.tables.stored import StoredTable
 from zonal.tables.target_maps import TargetMap
 
 __all__ = ["Model", "fit", "fit_outputs"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zonal import ARD, NTK, ContinuousDepth
 from zonal.engine.inducing import GlobalFeatures
-from zonal.inference.local import LocalSolution, StoredTable
+from zonal.inference.local import LocalSolution
 from zonal.inference.solving import (
     add_rows,
     forget_rows,
@@ -20,6 +20,7 @@ from zonal.likelihoods.noise import Gaussian
 from zonal.prior.process import LocalProcess
 from zonal.tables.chunks import Chunk
 from zonal.tables.sources import ArraySource
+from zonal.tables.stored import StoredTable
 
 ROWS = 60
 PROCESS = LocalProcess(

@@ -23,12 +23,13 @@ from jaxtyping import Int
 
 from zonal.engine.passes import chunk_results
 from zonal.engine.posterior import Marginals
-from zonal.inference.local import LocalSolution, StoredTable
+from zonal.inference.local import LocalSolution
 from zonal.inference.solution import Solution
 from zonal.likelihoods.size_trend import SizeTrend, fit_ridge, log_sizes, pieces
 from zonal.tables.chunks import Chunk, joined
 from zonal.tables.sampling import row_bits, thin
 from zonal.tables.sources import Source, source_of
+from zonal.tables.stored import StoredTable
 
 __all__ = ["calibrate"]
 
