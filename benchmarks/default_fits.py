@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-import lightgbm  # noqa: E402, F401 (its import is not part of a fit)
+import lightgbm  # noqa: E402, F401  # pyright: ignore (its import is no part of a fit)
 import numpy as np  # noqa: E402
 from zonal_bench.methods import Answer, Settings  # noqa: E402
 from zonal_bench.runs import METHODS  # noqa: E402
