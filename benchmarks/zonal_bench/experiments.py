@@ -243,6 +243,7 @@ _UCI_METHODS = (
     "lightgbm",
     "lightgbm-wide",
     "ngboost",
+    "catboost",
     "network",
     "fourier",
     "linear",
